@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Firebrick beside transformers, PyTorch and TRL, at the same sizes on this machine: one table of ratios.
+# Measures Firebrick beside transformers, PyTorch and TRL, at the same sizes on this machine: one table of ratios.
 #
 #     benches/compare.sh                 the shapes 1m, 10m, 50m and smollm2-135m: some forty minutes on two cores
 #     benches/compare.sh 1m 10m          some of them
 #     RUNS=3 benches/compare.sh 1m       with other than five runs of each phase
 #
-# Each shape is measured with the one and then with the other, one process at a time. The Python with the peers is
-# that of FIREBRICK_PYTHON, or one that is made of benches/peers/python.txt, some 5 GB.
+# Each shape is measured with the one and then with the other, one process at a time. FIREBRICK_PYTHON names the
+# Python with the peers. Without it one is made of benches/peers/python.txt, some 5 GB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

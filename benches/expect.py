@@ -1,17 +1,17 @@
-"""What a step ought to take on cards that nobody has measured yet: launches, bytes and FLOPs, and the two limits.
+"""Computes the time of a step on cards that nobody has measured yet: launches, bytes, FLOPs, and the two limits.
 
     python3 benches/expect.py
 
 Every number that goes in is below. A card's figures are its maker's: dense peak of products with sums in f32, and
-memory bandwidth. Of Apple's chip the peak is cores · 128 lanes · 2 · clock, because Apple names none.
+memory bandwidth. The peak of Apple's chip is cores · 128 lanes · 2 · clock, because Apple names none.
 """
 
 from dataclasses import dataclass
 
-# Launches as `cargo test --test launches` counts them: for a layer and a token of more than 16 rows, besides; for a layer
-# and an update.
+# Launches as `cargo test --test launches` counts them: for a layer and a token of more than 16 rows; for such a
+# token besides its layers; for a layer and an update.
 DECODING, BESIDES, UPDATING = 12, 7, 39
-# One launch from the host, in seconds: what CUDA and Vulkan take when nothing else is slow.
+# The time of one launch from the host, in seconds, on CUDA and Vulkan when nothing else is slow.
 LAUNCH = 5e-6
 
 
@@ -56,11 +56,11 @@ class Model:
 
     @property
     def matrices(self):
-        """Weights that a token is multiplied by: the layers' and the head's."""
+        """Counts the weights that a token is multiplied by: the layers' and the head's."""
         return self.layers * self.layer + self.vocab * self.hidden
 
     def attention(self, tokens):
-        """FLOPs of one sequence's scores and sums in a forward pass."""
+        """Counts the FLOPs of one sequence's scores and sums in a forward pass."""
         return 2 * tokens * tokens * self.heads * self.width * self.layers
 
 
@@ -71,7 +71,7 @@ LARGE = Model("Qwen3-4B", 2560, 36, 32, 8, 128, 9728, 151_936)
 
 
 def decoding(card, model, rows, length):
-    """A decode step of so many rows that have so many tokens: its limits, in seconds."""
+    """Gives the limits of a decode step, in seconds, for so many rows of so many tokens."""
     cache = 2 * model.layers * model.kv_heads * model.width * rows * length
     bytes_ = card.width * (model.matrices + cache) + 4 * 3 * rows * model.vocab
     flops = 2 * model.matrices * rows
@@ -80,12 +80,13 @@ def decoding(card, model, rows, length):
 
 
 def updating(card, model, sequences, tokens, trained=1.0):
-    """An update of sequences of so many tokens, all layers kept: its limits. With adapters no weight but theirs has a
-    gradient, which is a third less."""
+    """Gives the limits of an update of sequences of so many tokens, with all layers kept. With adapters only their
+    weights have a gradient, which is a third less."""
     all_tokens = sequences * tokens
     products = (4 + 2 * trained) * model.matrices * all_tokens
-    # The way back makes seven products for the forward pass's two: scores and their gradients twice, once for queries and
-    # once for keys, and the gradients of queries, keys and values. A share of the peak counts five of them, as others do.
+    # The backward pass makes seven products for the forward pass's two: scores and their gradients twice, once for
+    # queries and once for keys, and the gradients of queries, keys and values. A share of the peak counts five of
+    # them, as others do.
     attention, counted = (factor * sequences * model.attention(tokens) for factor in (4.5, 3.5))
     launches = UPDATING * model.layers * LAUNCH
     return products / card.products, attention / card.products, launches, products + counted

@@ -1,4 +1,4 @@
-"""The book's table of plans: the longest completions that fit, by model, memory and what is trained.
+"""Makes the book's table of plans: the longest completions that fit, by model, memory and trained weights.
 
     cargo build --release --locked && python benches/plans.py target/release/firebrick
 
@@ -18,7 +18,7 @@ TRAINED = {
     "adapters": ["model.lora.rank=16"],
     "adapters, 4 bits": ["model.lora.rank=16", "model.base=int4"],
 }
-# hidden_size, layers, heads, kv_heads, intermediate_size, vocab_size, whether the head is the embedding.
+# hidden_size, layers, heads, kv_heads, intermediate_size, vocab_size, and True if the head is the embedding.
 QWEN2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
 QWEN3 = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
@@ -31,7 +31,7 @@ MODELS = {
     "Qwen2.5-14B": (QWEN2, 5120, 48, 40, 8, 13_824, 152_064, False),
     "Qwen2.5-32B": (QWEN2, 5120, 64, 40, 8, 27_648, 152_064, False),
 }
-# Published figures to stand beside: model, what is trained, completion.
+# Published figures for comparison: model, trained weights, completion.
 PUBLISHED = [
     ("Llama-3.1-8B", "adapters, 4 bits", 20_480, []),
     ("Qwen3-4B", "adapters", 16_384, []),
@@ -76,7 +76,7 @@ def main():
 
 
 def cell(longest):
-    """The longest completion, and in brackets the longest where a whole group is sampled at once."""
+    """Writes the longest completion, and in brackets the longest if a whole group is sampled at once."""
     if longest is None:
         return "-"
     group = min(longest["group"], longest["completion"])
@@ -84,7 +84,7 @@ def cell(longest):
 
 
 def write(folder, family, hidden, layers, heads, kv_heads, inner, vocab, tied):
-    """A model's config.json, all that a plan reads."""
+    """Writes a model's config.json, which is all that a plan reads."""
     folder.mkdir()
     config = {
         "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
@@ -97,7 +97,7 @@ def write(folder, family, hidden, layers, heads, kv_heads, inner, vocab, tied):
 
 
 def ask(program, place, model, settings, memory):
-    """What `firebrick plan --json` says of a model."""
+    """Asks `firebrick plan --json` about a model."""
     settings = [f"model.path={model}", *settings]
     words = [word for setting in settings for word in ("--set", setting)]
     command = [program, "plan", "r.toml", "--device", "cuda", "--memory", memory, "--json", *words]

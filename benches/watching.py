@@ -1,13 +1,13 @@
-"""Pairs of runs with and without a watcher: what does watching cost?
+"""Compares runs with and without a watcher: what does watching cost?
 
     cargo build --release
     python3 benches/watching.py target/release/firebrick [BLOCKS]
 
 A block is four runs of the quickstart's first 20 steps: alone, watched, watched, alone, so that a machine which gets
-slower meanwhile is slower for both. The watcher is `firebrick watch --web`. Instead of a browser a process of this
-script asks as the page does: its state every two seconds, and curves and findings when they changed. For each block it
-prints the seconds of sampling, judging and updating with a watcher over those without one, and the processor time of the
-watcher; at the end the median of the blocks.
+slower meanwhile is slower for both. The watcher is `firebrick watch --web`. A process of this script takes the
+browser's place and asks as the page does: for its state every two seconds, and for curves and findings when they
+changed. The script prints for each block the seconds of sampling, judging and updating with a watcher over those
+without one, and the processor time of the watcher. At the end it prints the median of the blocks.
 """
 
 import json

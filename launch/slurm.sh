@@ -1,10 +1,11 @@
 #!/bin/bash
-# One trainer and the inference servers of the other nodes, in one SLURM job.
+# Runs one trainer and the inference servers of the other nodes in one SLURM job.
 #
 #     sbatch launch/slurm.sh recipe.toml MODEL
 #
-# The current folder is shared by all nodes. Ten minutes before its time is over the job is told; the run then saves, and the job
-# is queued again and goes on. The recipe's [device] says what the trainer computes on: without one it is the CPU.
+# All nodes share the current folder. The job is told ten minutes before its time is over. The run then saves, and
+# the job is queued again and goes on. The recipe's [device] says what the trainer computes on: without one it is
+# the CPU.
 #SBATCH --job-name=firebrick
 #SBATCH --nodes=3
 #SBATCH --ntasks-per-node=1
@@ -20,7 +21,7 @@ recipe=$1 model=$2
 name=$(basename "$recipe" .toml)
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 
-# A server on each card of each node but the first.
+# Starts a server on each card of each node but the first.
 servers=
 for node in "${nodes[@]:1}"; do
     # shellcheck disable=SC2016 # The node's shell is to read these.
@@ -49,7 +50,7 @@ told=
 trap 'told=1; kill -TERM "$trainer" 2>/dev/null || true' TERM
 status=0
 wait "$trainer" || status=$?
-# A signal ends the first wait, and the trainer is still saving.
+# A signal ends the first wait while the trainer is still saving.
 if [ -n "$told" ]; then
     status=0
     wait "$trainer" || status=$?

@@ -1,5 +1,5 @@
-//! Policies that are no transformers, written with public items alone: they are sampled from, trained
-//! and kept as the decoder is.
+//! Two policies that are no transformers, written with public items alone. They are sampled, trained and saved
+//! as the decoder is.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,8 +27,7 @@ const LOGPROBS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
 
 const HIDDEN: usize = 24;
 
-/// Gated linear recurrences, and behind them, where the policy is mixed, one look at all that was
-/// written before.
+/// Gated linear recurrences. A mixed policy has one more layer behind them: a look at all earlier tokens.
 #[derive(Module, Debug)]
 struct Recurrent {
     embedding: Param<Tensor<2>>, // [vocab, hidden]
@@ -37,35 +36,35 @@ struct Recurrent {
     head: Param<Tensor<2>>, // [vocab, hidden]
 }
 
-/// hₜ = aₜ·hₜ₋₁ + (1 − aₜ)·vₜ with aₜ = σ(xₜ·gate) and vₜ = xₜ·value, each number by itself.
+/// hₜ = aₜ·hₜ₋₁ + (1 − aₜ)·vₜ with aₜ = σ(xₜ·gate) and vₜ = xₜ·value, for each number by itself.
 #[derive(Module, Debug)]
 struct Recurrence {
     gate: Param<Tensor<2>>,
     value: Param<Tensor<2>>,
 }
 
-/// Attention with one head and no positions, which the recurrences give.
+/// Attention with one head. It needs no positions, because the recurrences before it give the order.
 #[derive(Module, Debug)]
 struct Look {
     query: Param<Tensor<2>>,
     key: Param<Tensor<2>>,
 }
 
-/// What decoding remembers: a state for each recurrence, and keys and values of the look.
+/// The memory of decoding: a state for each recurrence, and the keys and values of the look.
 #[derive(Clone)]
 struct Memory {
     states: Vec<Tensor<2>>,
     seen: Option<KvCache>,
 }
 
-/// What all layers share.
+/// The context that all layers share.
 struct Context {
     present: Tensor<3>,   // [rows, tokens, 1]
     sight: Option<Sight>, // for a look at a batch
 }
 
 impl Recurrent {
-    /// Three layers, of which the last is a look if it is `mixed`.
+    /// Makes three layers. The last one is a look if the policy is `mixed`.
     fn new(seed: u64, mixed: bool, device: &Device) -> Self {
         let seed = Seed::run(seed);
         let matrix = |name: &str, [rows, columns]: [usize; 2], deviation: f64| {
@@ -88,14 +87,14 @@ impl Recurrent {
         }
     }
 
-    /// `[rows, tokens]` to `[rows, tokens, hidden]`.
+    /// Embeds `[rows, tokens]` as `[rows, tokens, hidden]`.
     fn embedded(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let [rows, length] = tokens.dims();
         let tokens = tokens.reshape([rows * length]);
         self.embedding.val().select(0, tokens).reshape([rows, length, HIDDEN])
     }
 
-    /// A layer over what it remembers, which from then on is more.
+    /// Runs one layer over `x` and its memory, and adds `x` to that memory.
     fn one(&self, index: usize, x: Tensor<3>, context: &Context, memory: &mut Memory) -> Tensor<3> {
         match self.recurrences.get(index) {
             Some(recurrence) => recurrence.forward(x, context, &mut memory.states[index]),
@@ -103,7 +102,7 @@ impl Recurrent {
         }
     }
 
-    /// All layers over a memory.
+    /// Runs all layers over `x` and their memory. Gives the last token's hidden state.
     fn remembering(&self, x: Tensor<3>, context: &Context, memory: &mut Memory) -> Tensor<2> {
         let [rows, length, _] = x.dims();
         let all = 0..self.layers();
@@ -118,7 +117,7 @@ impl Recurrent {
 }
 
 impl Recurrence {
-    /// The state passes padding by unchanged.
+    /// Padding leaves the state unchanged.
     fn forward(&self, x: Tensor<3>, context: &Context, state: &mut Tensor<2>) -> Tensor<3> {
         let [_, length, _] = x.dims();
         let passed = context.present.clone().neg().add_scalar(1.0);
@@ -242,12 +241,12 @@ impl DecodeCache for Memory {
     }
 }
 
-/// Without and with a look.
+/// The policies without and with a look.
 fn policies(device: &Device) -> [(&'static str, Recurrent); 2] {
     [("recurrent", Recurrent::new(1, false, device)), ("mixed", Recurrent::new(4, true, device))]
 }
 
-/// Prompts of 1 to 37 tokens.
+/// Requests with prompts of 1 to 37 tokens.
 fn requests() -> Vec<GroupRequest> {
     let sampling = Arc::new(sampling());
     let request = |id: usize| GroupRequest {
@@ -272,7 +271,7 @@ fn what_is_sampled_has_the_log_probabilities_of_the_forward_pass() {
                     ([prompt, completion.tokens.clone()].concat(), before, completion)
                 })
                 .collect();
-            // As the update does it: padded on the right.
+            // The update pads on the right too.
             let texts: Vec<&[TokenId]> = rows.iter().map(|(row, ..)| row.as_slice()).collect();
             let batch = TokenBatch::new(&texts, Padding::Right, &policy.device());
             let hidden = policy.hidden(&batch);
@@ -304,7 +303,7 @@ fn completions_do_not_depend_on_their_neighbours() {
             alone.extend(generate(&policy, std::slice::from_ref(request), 64));
         }
         let lengths: Vec<usize> = alone.values().map(|it| it.tokens.len()).collect();
-        // Else no row would end before its neighbours, or the keys' first block would do.
+        // Otherwise no row would end before its neighbours, or the first block of keys would be enough.
         assert!(lengths.iter().any(|&length| length < 20) && lengths.contains(&80), "{lengths:?}");
         for max_sequences in [3, 7, 64] {
             let together = generate(&policy, &requests, max_sequences);
@@ -392,7 +391,7 @@ fn parameters_are_kept_to_the_bit() {
     save_parameters(&saved, ParameterSet::All, &path).unwrap();
     let read = load_parameters(other, ParameterSet::All, &path).unwrap();
     assert_eq!(bits(&read), bits(&saved));
-    // A copy to sample from may be rounded; the file is f32 all the same.
+    // A copy for sampling may be rounded, but the file is f32 all the same.
     let rounded =
         Recurrent { head: saved.head.clone().map(|head| head.cast(DType::BF16)), ..saved };
     save_parameters(&rounded, ParameterSet::All, &path).unwrap();
@@ -477,7 +476,7 @@ fn a_file_that_is_not_this_model_s_is_refused() {
     write(&path, Dtype::BF16, &halves.collect());
     assert!(load().contains("as BF16 [61, 24], expected F32"), "{}", load());
 
-    // Cut off anywhere, or with a length of its header that nobody has memory for.
+    // The file is cut off anywhere, or its header claims a length that no memory holds.
     save_parameters(&model, ParameterSet::All, &path).unwrap();
     let whole = fs::read(&path).unwrap();
     for cut in [0, 5, 8, 40, 400, whole.len() / 2, whole.len() - 1] {
@@ -492,7 +491,7 @@ fn a_file_that_is_not_this_model_s_is_refused() {
     assert!(load().contains("is not a whole safetensors file"), "{}", load());
 }
 
-/// Shape and bytes of tensors by name.
+/// The shape and bytes of each tensor, by its name.
 type Stored = BTreeMap<String, (Vec<usize>, Vec<u8>)>;
 
 fn problem_of(result: Result<Recurrent, CheckpointError>) -> String {
@@ -514,7 +513,7 @@ fn bits(policy: &Recurrent) -> BTreeMap<String, Vec<u32>> {
     parameters(policy).into_iter().map(|it| (it.path, bits(it.values))).collect()
 }
 
-/// Completions by prompt and index in the group.
+/// The completions, by prompt and index in the group.
 type Completions = BTreeMap<(u64, usize), Completion>;
 
 const TEMPERATURE: f64 = 0.5;

@@ -1,4 +1,4 @@
-//! Attention in blocks, forward and backward, is a softmax over a dense matrix of scores.
+//! Attention in blocks, forward and backward, equals a softmax over a dense matrix of scores.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use proptest::{
 
 const HEAD_DIM: usize = 4;
 
-/// The lengths of texts, and of each whether it goes on from the last one before it that does not.
+/// The length of each text, and true if it continues the last text before it that continues none.
 type Texts = Vec<(usize, bool)>;
 
 #[derive(Clone, Debug)]
@@ -116,7 +116,8 @@ fn present(batch: &TokenBatch) -> Tensor<3> {
     batch.present().reshape([places, 1, 1])
 }
 
-/// By the definition: the distance between two tokens of one text, and everything else hidden.
+/// Computes attention by its definition, from the distance between two tokens of one text. Everything else is
+/// hidden.
 fn dense(case: &Case, batch: &TokenBatch, [query, key, value]: [&Tensor<3>; 3]) -> Tensor<3> {
     let places = query.dims()[0];
     let segments = batch.segments();

@@ -1,4 +1,4 @@
-//! Frozen weights in fewer bits: what is computed with them is what is computed with the same values in f32.
+//! Frozen weights in fewer bits: they give the same results as their values in f32.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ use firebrick_train::CrossEntropy;
 
 const BASES: [Base; 4] = [Base::F32, Base::Bf16, Base::Int8, Base::Int4];
 
-/// Inputs that share a scale, at most.
+/// The largest number of inputs that share a scale.
 const RUN: usize = 32;
 
 #[test]
@@ -31,13 +31,13 @@ fn weights_are_as_near_as_their_bits_allow() {
             let mut off = 0f32;
             for (path, (inputs, values)) in &whole {
                 let outputs = values.len() / inputs;
-                // The largest divisor that fills whole integers.
+                // A run is the largest divisor of `inputs` that fills whole integers.
                 let in_word = if base == Base::Int8 { 4 } else { 8 };
                 let fits = |run: &usize| run.is_multiple_of(in_word) && inputs.is_multiple_of(*run);
                 let run = (in_word..=RUN).rev().find(fits).unwrap_or(1);
                 let lookup = path == "embedding" || path == "head";
                 for (at, (&value, &came)) in values.iter().zip(&kept[path].1).enumerate() {
-                    // Its place among those that share a scale with it.
+                    // Find the values that share a scale with this one.
                     let (first, output) = (at / outputs / run * run, at % outputs);
                     let largest = (first..first + run)
                         .map(|input| values[input * outputs + output].abs())
@@ -47,7 +47,8 @@ fn weights_are_as_near_as_their_bits_allow() {
                         _ if lookup || base == Base::Bf16 => value.abs() / 256.0,
                         // The scale is rounded too.
                         Base::Int8 => largest / 254.0 + largest / 256.0,
-                        // Half a step; a quarter of the largest, where it is cut off.
+                        // The bound is half a step, but a quarter of the largest value where a value is cut
+                        // off.
                         Base::Int4 | Base::Bf16 => largest / 4.0,
                     };
                     assert!((value - came).abs() <= bound * 1.0001, "{base:?} {path}[{at}]");
@@ -71,7 +72,7 @@ fn an_update_beside_a_packed_base_is_that_beside_its_values() {
         for base in BASES {
             let device = Device::flex().autodiff();
             let policy = adapted(fixture, base, &device);
-            // Adapters add nothing yet, so that merged it is the base alone.
+            // The adapters add nothing yet, so the merged policy is the base alone.
             let folder = tempfile::tempdir().unwrap();
             let (_, config) = load_config(&fixture.folder).unwrap();
             let options = SaveOptions { dtype: WeightDtype::F32, ..SaveOptions::default() };
@@ -116,7 +117,7 @@ fn adapted(fixture: &Fixture, base: Base, device: &Device) -> Decoder {
     loaded.decoder.with_lora(lora(), Seed::run(1))
 }
 
-/// The matrices by path, with their numbers of rows.
+/// Gives each matrix by its path, with its number of rows.
 fn matrices(decoder: &Decoder) -> BTreeMap<String, (usize, Vec<f32>)> {
     let matrices = parameters(decoder).into_iter().filter(|parameter| parameter.shape.len() == 2);
     matrices

@@ -1,7 +1,7 @@
-//! Matrices multiplied in bfloat16, against the same in float32.
+//! Matrices multiplied in bfloat16, compared with float32.
 //!
-//! A number of 8 bits is off by up to 0.4 %, and errors of many sums mostly cancel: what comes out is
-//! compared as a whole, by its distance from float32 as a share of its length.
+//! A number of 8 bits is off by up to 0.4 %, and the errors of many sums mostly cancel. Each result is compared
+//! as a whole: by its distance from float32, as a share of its length.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,14 +15,14 @@ use firebrick_tests::{
 };
 use firebrick_train::CrossEntropy;
 
-/// The largest share that logits may be off by.
+/// The largest deviation of logits, as a share of their length.
 const LOGITS: f64 = 0.02;
-/// The same for the gradient of a parameter. Few are off by more than 0.045; the worst, of a thin matrix
-/// of an adapter, by 0.062.
+/// The largest deviation of a parameter's gradient. Few gradients are off by more than 0.045; the worst, of a
+/// thin matrix of an adapter, by 0.062.
 const GRADIENTS: f64 = 0.10;
 
-/// Fixtures whose recurrence makes so much of a rounding that `transformers` in bfloat16 is off by 5 % in the logits of the
-/// first, and by 88 % in a gradient.
+/// Fixtures whose recurrence amplifies every rounding. `transformers` in bfloat16 is off by 5 % in the logits
+/// of the first, and by 88 % in a gradient.
 const WILD: [&str; 2] = ["qwen3_5-f32", "qwen3_5-f32-pictures"];
 
 #[test]
@@ -68,15 +68,15 @@ fn check_gradients(fixture: &Fixture, what: &str, policy: Decoder, expected: &Lo
     let (half, single) = (of(Compute::Bf16), of(Compute::F32));
     assert!(half.keys().eq(single.keys()));
     for (name, reference) in &single {
-        // The first gradient of A is 0: B is.
+        // The first gradient of A is 0, because B is 0.
         if reference.iter().any(|&value| value != 0.0) {
             check(&format!("{}: {what} {name}", fixture.name), &half[name], reference, GRADIENTS);
         }
     }
 }
 
-/// The length of the difference may be so large a share of the reference's; there is a difference, or
-/// nothing was computed in bfloat16.
+/// Checks the length of the difference as a share of the reference's length. No difference at all fails too:
+/// then nothing was computed in bfloat16.
 #[track_caller]
 fn check(what: &str, came: &[f32], reference: &[f32], share: f64) {
     assert_eq!(came.len(), reference.len(), "{what}");
@@ -85,6 +85,6 @@ fn check(what: &str, came: &[f32], reference: &[f32], share: f64) {
     let differences = came.iter().zip(reference).map(|(&a, &b)| f64::from(a) - f64::from(b));
     let off = length(&mut { differences }) / length(&mut reference.iter().copied().map(f64::from));
     report(&format!("{what}: off by {:.2} %", 100.0 * off));
-    // A NaN is neither.
+    // A NaN fails both comparisons.
     assert!(0.0 < off && off <= share, "{what}: off by {:.2} %", 100.0 * off);
 }

@@ -1,5 +1,5 @@
-//! Chat templates render our conversations as transformers does: our own, and published ones from
-//! the folders in `FIREBRICK_FIXTURES_DIR`. `chat/render.py` wrote what to expect, as digests.
+//! Chat templates render our conversations as transformers does. The templates are our own, and published ones
+//! from the folders in `FIREBRICK_FIXTURES_DIR`. `chat/render.py` wrote the expected texts, as digests.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,12 +37,12 @@ struct Rendered {
     templates: BTreeMap<String, Expected>,
 }
 
-/// What transformers makes of every conversation with one template.
+/// The texts that transformers renders from every conversation with one template.
 #[derive(Deserialize)]
 struct Expected {
-    /// The family, or the file of a template of our own.
+    /// The family, or the file of one of our own templates.
     name: String,
-    /// The digest of the tokenizer whose `ids` were noted.
+    /// The digest of the tokenizer that gave the `ids`.
     tokenizer: Option<String>,
     rendered: BTreeMap<String, Outcome>,
 }
@@ -121,7 +121,7 @@ fn compare(
             let same = *ids == Some(digest(tokens.join(" ")));
             if same { Ok(()) } else { Err(format!("other tokens: {tokens:?}")) }
         }
-        // Our message has theirs in it, before the line of the template.
+        // Our message contains theirs, before the line of the template.
         (Err(DataError::Template { problem, .. }), Outcome::Raises { raises }) => {
             let ours = problem.strip_prefix("the template stops: ").unwrap_or(&problem);
             let ours = ours.rsplit_once(" (line ").map_or(ours, |(words, _)| words);

@@ -1,5 +1,4 @@
-//! Model folders: what is written reads back as the same bytes, and whatever can be wrong with one is
-//! a clear error.
+//! Model folders: a saved model reads back as the same bytes, and every fault of a folder is a clear error.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +18,7 @@ use serde_json::{Map, Value, json};
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// A safetensors file in parts.
+/// The tensors of a safetensors file.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tensors(BTreeMap<String, Stored>);
 
@@ -68,7 +67,7 @@ impl Tensors {
     }
 }
 
-/// Header and data of a safetensors file.
+/// Splits a safetensors file into its header and its data.
 fn split(path: &Path) -> (Map<String, Value>, Vec<u8>) {
     let bytes = fs::read(path).unwrap();
     let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
@@ -98,7 +97,7 @@ impl Folder {
         folder
     }
 
-    /// The same model in three shards.
+    /// Saves the model of `qwen2-f32` in three shards.
     fn in_shards() -> Self {
         let (decoder, config) = model("qwen2-f32");
         let folder = Folder(tempfile::tempdir().unwrap());
@@ -148,7 +147,7 @@ impl Folder {
         tensors.write(&self.path(file));
     }
 
-    /// What loading says, which has to hold all of `words`.
+    /// Checks that loading fails with an error that holds all of `words`.
     #[track_caller]
     fn refused(&self, words: &[&str]) {
         let error = load(self.0.path(), &Device::flex()).expect_err("it was loaded").to_string();
@@ -156,7 +155,7 @@ impl Folder {
             assert!(error.contains(word), "{word:?} is not in: {error}");
         }
         assert!(error.len() < 600, "{error}");
-        // What only looks at headers meets the same files.
+        // The functions that read only headers meet the same files, and must not panic.
         let _ = (inventory(self.0.path()), unread_tensors(self.0.path()));
     }
 }
@@ -272,7 +271,7 @@ fn tensors_that_are_not_the_configuration_s() {
     let folder = case();
     folder.config(|config| config["tie_word_embeddings"] = json!(false));
     folder.refused(&["has no tensor \"lm_head.weight\""]);
-    // What is missing is said first of a tensor under another name.
+    // If a tensor has a wrong name, the error is about the name that is missing.
     let folder = case();
     folder.tensors(|tensors| {
         let norm = tensors.0.remove(NORM).unwrap();
@@ -390,7 +389,7 @@ fn a_configuration_that_makes_no_model() {
         folder.config(|config| config[key] = value);
         folder.refused(&["config.json", words]);
     }
-    // Sizes that are possible one by one.
+    // Each of these sizes is possible alone.
     let folder = case();
     folder.config(|config| {
         config["vocab_size"] = json!(1 << 24);
@@ -414,7 +413,7 @@ fn a_configuration_that_makes_no_model() {
     }
 }
 
-/// Loads, saves with the type that the folder has, and compares the bytes of every tensor.
+/// Loads a model, saves it with the type of its folder, and compares the bytes of every tensor.
 #[test]
 fn what_is_saved_as_it_was_has_the_same_bytes() {
     let halves = tempfile::tempdir().unwrap();
@@ -433,7 +432,7 @@ fn what_is_saved_as_it_was_has_the_same_bytes() {
         save(&decoder, &config, again.path(), &options(dtype)).unwrap();
         let (before, after) =
             (Tensors::read(&folder.join(SINGLE)), Tensors::read(&again.path().join(SINGLE)));
-        // Not with assert_eq!, whose message would be all of the weights.
+        // The message of assert_eq! would be all of the weights.
         assert!(before == after, "{dtype:?}");
         assert_eq!(load_config(again.path()).unwrap().1, config);
         let (header, _) = split(&again.path().join(SINGLE));
@@ -441,7 +440,7 @@ fn what_is_saved_as_it_was_has_the_same_bytes() {
     }
 }
 
-/// What the text part computes is compared with the others in `tests/fixtures.rs`.
+/// `tests/fixtures.rs` compares what the text part computes.
 #[test]
 fn a_model_that_sees_pictures_is_saved_as_its_text_part() {
     for (name, model_type, class) in [
@@ -460,7 +459,7 @@ fn a_model_that_sees_pictures_is_saved_as_its_text_part() {
         assert_eq!(unread_tensors(folder.path()).unwrap(), Vec::<String>::new());
         assert_eq!(load_config(folder.path()).unwrap().1, config);
     }
-    // One tensor under both of its names.
+    // The file has one tensor under both of its names.
     let folder = Folder::of("qwen3_5-f32-pictures");
     folder.header(|header| {
         let seeing = header.remove("model.visual.pos_embed.weight").unwrap();
@@ -505,7 +504,7 @@ fn shards_are_as_small_as_asked_and_hold_the_same_model() {
     let whole = Tensors::read(&fixture("qwen2-bf16").join(SINGLE));
     let total: usize = whole.0.values().map(|tensor| tensor.bytes.len()).sum();
 
-    // The limit may fall between two parts of one parameter: every size is tried that parts have.
+    // A limit may fall between two parts of one parameter, so several limits are tried.
     for limit in [1, 20_000, 50_000, total / 2, total - 1] {
         save(&decoder, &config, folder.path(), &options(limit as u64)).unwrap();
         assert!(!path(SINGLE).exists());
@@ -541,7 +540,7 @@ fn shards_are_as_small_as_asked_and_hold_the_same_model() {
         }
     }
 
-    // The other layout leaves nothing behind that would be read instead.
+    // Each layout removes the files of the other, so that none of them is read instead.
     save(&decoder, &config, folder.path(), &options(total as u64)).unwrap();
     let mut files: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
@@ -550,7 +549,7 @@ fn shards_are_as_small_as_asked_and_hold_the_same_model() {
     assert!(Tensors::read(&path(SINGLE)) == whole);
 }
 
-/// The Hub's cache: the files of a model are links to where their contents are kept.
+/// In the Hub's cache the files of a model are links to their contents.
 #[test]
 #[cfg(unix)]
 fn files_may_be_links() {

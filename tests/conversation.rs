@@ -1,5 +1,5 @@
-//! Conversations: a completion of which the policy wrote a part. Its own tokens are trained on, counted
-//! and measured; those that it was told are read.
+//! Conversations: completions that the policy wrote only in part. Its own tokens are trained on, counted and
+//! measured. The tokens that it was told are only read.
 
 #![allow(clippy::unwrap_used)]
 
@@ -67,7 +67,7 @@ fn turns() -> Completion {
 
 const PROMPT: [u32; 3] = [1, 2, 3];
 
-/// Each token's log-probability by a plain forward pass over the whole text.
+/// Computes each token's log-probability by a plain forward pass over the whole text.
 fn logprobs(policy: &Decoder, completion: &Completion) -> Vec<f32> {
     let text = [PROMPT.as_slice(), &completion.tokens].concat();
     let batch = TokenBatch::new(&[&text], Padding::Right, &Device::flex());
@@ -110,7 +110,7 @@ fn only_the_policys_own_tokens_are_predicted() {
     );
     assert_eq!((batch.rows, batch.width), (1, 5));
     let whole = |tensor: Tensor<1, burn::tensor::Int>| tensor.try_into_vec_as::<i32>().unwrap();
-    // Every token is predicted by the place before it, also the first one after what was heard.
+    // The place before a token predicts it, also for the first token after the heard ones.
     assert_eq!(whole(batch.predictors), [2, 3, 7, 8, 9]);
     assert_eq!(whole(batch.labels), [4, 5, 6, 7, 8]);
     let old: Vec<f32> = batch.old_logprobs.try_into_vec_as::<f32>().unwrap();
@@ -130,7 +130,7 @@ fn a_conversation_trains_with_the_right_tokens() {
         assert!((computed[place] - expected).abs() < 1e-5, "{place}: {computed:?}, {now:?}");
     }
 
-    // By hand: the mean over the five tokens of −ρ, with gradients through a plain forward pass.
+    // The loss by hand is the mean of −ρ over the five tokens, with gradients through a plain forward pass.
     let shift = [0.05, -0.1, 0.0, 0.0, 0.0, 0.1, 0.02, -0.03];
     sample.old_logprobs = now.iter().zip(shift).map(|(now, shift)| now - shift).collect();
     let report = updater.gradients(&policy, std::slice::from_ref(&sample)).unwrap();
@@ -140,7 +140,7 @@ fn a_conversation_trains_with_the_right_tokens() {
     let policy_loss = report.metrics.get("loss/policy").unwrap();
     assert!((policy_loss - expected).abs() < 1e-5, "{policy_loss}, {expected}");
 
-    // What it was told is read: other tokens there give other gradients. And it has no loss of its own:
+    // Heard tokens are read: other tokens there give other gradients. They have no loss of their own: other
     // advantages and log-probabilities there change nothing.
     let gradients = by_path(&policy, &report.gradients);
     let mut noisy = sample.clone();
@@ -165,7 +165,7 @@ fn shaping_counts_what_the_policy_wrote() {
         overlong.shape(&group, &mut rewards);
         rewards[0].shaped
     };
-    // Five tokens: one beyond 8 − 4, and none beyond 9 − 4. All eight would be four beyond.
+    // Five tokens are one beyond 8 − 4, and none beyond 9 − 4. All eight would be four beyond 8 − 4.
     assert_eq!((shaped(8), shaped(9)), (0.75, 1.0));
 }
 
@@ -176,7 +176,7 @@ fn importance_weighs_the_policy_loss_token_by_token() {
     let now = logprobs(&policy, &turns);
     let mut sample = Sample::new(&PROMPT, &turns, 0).with_advantage(1.0);
     sample.old_logprobs = now.clone();
-    // Weights of 2, 1/2, and beyond the cap of 3; the last two are of the same policy.
+    // The weights are 2, 1/2 and one beyond the cap of 3. The last two tokens are of the same policy.
     let shift = [2.0_f32.ln(), -(2.0_f32.ln()), 9.0, 9.0, 9.0, 5.0, 0.0, 0.0];
     sample.behaviour_logprobs = now.iter().zip(shift).map(|(now, shift)| now - shift).collect();
     sample.weigh(3.0);
@@ -203,7 +203,7 @@ fn completions_that_are_out_of_the_loss_count_in_a_constant_divisor() {
             sample
         });
     samples[1].live = false;
-    // Ratios of 1: minus five tokens over 2 completions of 10.
+    // All ratios are 1, so the loss is minus five tokens over 2 completions of 10.
     let report = updater.gradients(&policy, &samples).unwrap();
     assert!((report.loss + 5.0 / 20.0).abs() < 1e-6, "{}", report.loss);
 }
@@ -224,7 +224,7 @@ fn the_gradient_of_k1_is_that_of_the_reference_too() {
         let gradients = value.sum().backward();
         logprobs.grad(&gradients).unwrap().try_into_vec_as::<f32>().unwrap()
     };
-    // Autodiff's is 1 wherever the reference is: it pushes log π down, whatever it was.
+    // Autodiff's gradient is 1 wherever the reference lies: it pushes log π down in any case.
     assert_eq!(gradient(false), [1.0, 1.0]);
     assert_eq!(gradient(true), [0.5, -1.0]);
 }

@@ -1,4 +1,5 @@
-//! Completions that talk: an engine with an environment against its promises, and servers of environments that misbehave.
+//! Completions that talk: an engine with an environment keeps its promises, and servers of environments may
+//! misbehave.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -26,7 +27,7 @@ use firebrick_rollout::{
 use firebrick_stub::{GameOptions, Games, Trouble};
 use firebrick_tests::tiny::{VOCABULARY, numbers, policy, request};
 
-/// Says what a function says of a prompt, the number of a turn and the policy's words.
+/// An environment whose replies are a function of the prompt, the number of the turn and the policy's words.
 #[derive(Clone)]
 struct Says<F>(F, usize);
 
@@ -55,7 +56,7 @@ fn says<F: Fn(&Prompt, usize, &str) -> Said>(says: F) -> Says<F> {
     Says(says, usize::MAX)
 }
 
-/// Reads words as the numbers of tokens.
+/// Reads each word as the number of a token.
 struct Numbers;
 
 impl Hearing for Numbers {
@@ -86,7 +87,7 @@ fn with_sampling(mut request: GroupRequest, sampling: Sampling) -> GroupRequest 
     request
 }
 
-/// The policy writes the last token of what it reads plus 1, twice, and ends its turn.
+/// Writes the last token of the prompt plus 1, the next number, and a token that ends the turn.
 fn counts(request: &GroupRequest, _: usize) -> Completion {
     let next = request.prompt.tokens.last().unwrap() + 1;
     let tokens = vec![next, next + 1, 0];
@@ -151,7 +152,7 @@ fn a_conversation_ends_at_each_of_its_limits() {
         let asked = with_sampling(request(1, 3, 1), Sampling::greedy(most, vec![0]));
         generate(&mut engine, vec![asked], &mut |_| {}).unwrap()[0].completions[0].clone()
     };
-    /// Two tokens and a stop token, as far as there is room for them.
+    /// Writes two tokens and a stop token, or as many of them as there is room for.
     fn cut(request: &GroupRequest, _: usize) -> Completion {
         let tokens: Vec<TokenId> =
             [7, 8, 0].into_iter().take(request.sampling.max_completion_tokens).collect();
@@ -171,19 +172,19 @@ fn a_conversation_ends_at_each_of_its_limits() {
         case(Turns { max_turns: 3, ..TURNS }, 90, on),
         (9, 13, 3, Ended::Turns, Length, none())
     );
-    // Seven tokens are two turns and one token.
+    // Seven tokens make two turns and one token more.
     assert_eq!(case(TURNS, 7, on), (7, 11, 3, Tokens, Length, none()));
     assert_eq!(
         case(Turns { max_turn_tokens: 1, ..TURNS }, 3, on),
         (3, 7, 3, Tokens, Length, none())
     );
-    // What is too much to hear is not heard.
+    // A reply that is too long is not heard.
     let deaf = Turns { max_heard_tokens: 3, ..TURNS };
     assert_eq!(case(deaf, 90, on), (6, 8, 2, Heard, Length, none()));
-    // A turn that was cut off ends an episode all the same, if the environment says so.
+    // An episode can end with a turn that was cut off, if the environment says so.
     let over = |turn| Ok(if turn < 3 { Reply::heard("40") } else { Reply::over("", 1.0) });
     assert_eq!(case(Turns { max_turn_tokens: 1, ..TURNS }, 9, over), (3, 5, 3, Over, Stop, none()));
-    // One that was cut off because there was no room for more stays a truncated one.
+    // An episode whose last turn was cut off for lack of room stays truncated.
     assert_eq!(case(TURNS, 8, over), (8, 10, 3, Over, Length, none()));
     assert_eq!(case(TURNS, 9, over), (9, 11, 3, Over, Stop, none()));
 
@@ -211,11 +212,11 @@ fn an_environment_that_is_gone_ends_the_run() {
     let mut engine = conversing::<()>(ScriptedEngine::new(counts), says(gone), TURNS);
     let error = generate(&mut engine, vec![request(1, 3, 2)], &mut |_| {}).unwrap_err();
     assert_eq!(error.to_string(), "the environment failed: no server");
-    // Nothing of it is left, here or in the engine.
+    // Nothing of the failed request is left, here or in the engine.
     assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
 }
 
-/// Has room for one episode more every second time that it is asked for one, and for the replies to every third turn.
+/// An environment that is busy for every second new episode, and for every third step of an episode.
 struct Cramped(AtomicUsize, Says<fn(&Prompt, usize, &str) -> Said>);
 
 struct CrampedTalk(Box<dyn Episode>, usize);
@@ -274,7 +275,7 @@ fn a_refused_request_leaves_the_others() {
     assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
 }
 
-/// Some stop early, some talk on; what is said depends on everything before it.
+/// Some episodes stop early and some talk on. Each reply depends on everything before it.
 fn talks(prompt: &Prompt, turn: usize, said: &str) -> Said {
     let sum: usize = said.split(' ').filter_map(|word| word.parse::<usize>().ok()).sum();
     let sum = sum + prompt.id as usize;
@@ -310,14 +311,14 @@ fn what_comes_of_it_depends_on_no_clock_and_on_no_session() {
             .unwrap()
     };
     fn slow(prompt: &Prompt, turn: usize, said: &str) -> Said {
-        // Each for another time, and another one in every run.
+        // Each reply takes another time, and another one in every run.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
         thread::sleep(Duration::from_micros(u64::from(now) / 1000 % 2000));
         talks(prompt, turn, said)
     }
     let first = all(Says(talks as Speaks, usize::MAX));
     assert_eq!(first, all(Says(slow, usize::MAX)), "to the bit");
-    // Others wait for a session then, and are decoded in another company: the same but for rounding.
+    // With three sessions some episodes wait and are decoded in other batches: the same but for rounding.
     let few = all(Says(slow, 3));
     for (one, other) in first.iter().zip(&few) {
         for (one, other) in one.completions.iter().zip(&other.completions) {
@@ -410,7 +411,7 @@ fn secret(number: u64) -> Prompt {
     Prompt { id: number, reference: number.to_string(), ..Prompt::default() }
 }
 
-/// Plays with the secret `prompt` to its end, from 0 upwards; gives the replies.
+/// Guesses the secret of `prompt` from 0 upwards until the game ends, and gives the replies.
 fn upwards(
     environment: &dyn Environment,
     prompt: &Prompt,
@@ -474,7 +475,7 @@ fn episodes_of_servers_that_misbehave_are_played_to_their_ends() {
         };
         match played {
             Ok(replies) => assert_eq!(replies, upwards(&Guessing, &prompt).unwrap()),
-            // The new connection of a lost one may be lost as well; that is said, and never a false reply.
+            // The new connection may be lost as well. Then the error says so; a false reply never comes.
             Err(failed) => {
                 assert!(failed.to_string().starts_with("its connection was lost"), "{failed}");
                 LOST.fetch_add(1, Ordering::Relaxed);
@@ -486,7 +487,7 @@ fn episodes_of_servers_that_misbehave_are_played_to_their_ends() {
     let lost = LOST.load(Ordering::Relaxed);
     assert!(lost < 30, "{lost} of 300 episodes were lost");
     assert!(games.iter().all(|games| games.seen().len() > 50), "every server plays");
-    // Connections end with the environment.
+    // The connections end with the environment.
     drop(environment);
     let until = Instant::now() + Duration::from_secs(5);
     while games.iter().any(|games| games.open() > 0) && Instant::now() < until {
@@ -505,7 +506,7 @@ fn what_the_environment_says_of_itself_is_told_in_one_line() {
     };
     let failed = troubled(1, Trouble::Failed).unwrap_err().to_string();
     assert_eq!(failed, "the environment failed: division [2J by zero (EXECUTION_ERROR)");
-    // While no action was understood, the template is to blame, and then the policy.
+    // Until one action was understood, the template is to blame; after that, the policy is.
     let malformed = troubled(1, Trouble::Invalid).unwrap_err().to_string();
     assert_eq!(
         malformed,
@@ -521,7 +522,7 @@ fn what_the_environment_says_of_itself_is_told_in_one_line() {
 
 #[test]
 fn an_environment_that_luck_decides_is_found_out() {
-    // Lost after two guesses, and another game afterwards.
+    // The connection is lost at the second guess, and the game is another one when it is played again.
     let troubles: Box<dyn Fn(u64) -> Option<Trouble> + Send + Sync> =
         Box::new(|message| (message == 2).then_some(Trouble::Drop));
     let fickle = Games::start(GameOptions { troubles, fickle: true, ..GameOptions::default() });
@@ -531,7 +532,7 @@ fn an_environment_that_luck_decides_is_found_out() {
     assert!(error.ends_with("answered otherwise when it was played again"), "{error}");
     drop(episode);
 
-    // Openings that are prompts have to come again.
+    // If openings are prompts, an opening has to come again.
     let games = Games::start(GameOptions::default());
     let environment = open(Settings { asks: true, ..settings(vec![games.address()]) });
     let prompt = |text: &str| Prompt { text: text.into(), ..secret(12) };
@@ -541,7 +542,7 @@ fn an_environment_that_luck_decides_is_found_out() {
     assert!(matches!(error, EnvironmentFailed::Environment(_)), "{error}");
 }
 
-/// An episode, as soon as the server has noticed that another one is over.
+/// Begins an episode as soon as the server has noticed that another one is over.
 fn soon(environment: &dyn Environment, prompt: &Prompt) -> Box<dyn Episode> {
     loop {
         match environment.begin(prompt) {
@@ -566,7 +567,7 @@ fn servers_that_cannot_be_used_are_waited_for_and_then_named() {
     let key = Some(Key::new("open sesame"));
     let known = || open(Settings { key: key.clone(), ..brief(games.address()) });
     let held = known().begin(&secret(1)).unwrap();
-    // Busy at first, and then given up.
+    // The environment is busy at first, and then gives up.
     let why = |environment: OpenEnv| loop {
         match environment.begin(&secret(1)).err().unwrap() {
             EnvironmentFailed::Busy(_) => thread::sleep(Duration::from_millis(10)),
@@ -574,7 +575,7 @@ fn servers_that_cannot_be_used_are_waited_for_and_then_named() {
         }
     };
     let full = why(known());
-    // Whoever plays itself waits for its own room, however long that takes.
+    // An environment waits for the room that its own episode takes, however long that lasts.
     drop(held);
     let itself = known();
     let held = soon(&itself, &secret(1));
@@ -585,7 +586,7 @@ fn servers_that_cannot_be_used_are_waited_for_and_then_named() {
         thread::sleep(Duration::from_millis(20));
     }
     assert!(full.contains("Server at capacity (CAPACITY_REACHED)"), "{full}");
-    // Its connection is kept for the next episode, until it goes itself.
+    // The environment keeps its connection for the next episode until it is dropped.
     drop((held, itself));
     drop(soon(&known(), &secret(1)));
     let stranger = why(open(brief(games.address())));
@@ -637,7 +638,7 @@ fn templates_say_what_they_lack() {
     );
     let reset = with(|words| words.reset = "{{ reference }}".into());
     assert_eq!(reset, "environment.reset of prompt 3: \"3\" is no JSON object");
-    // An action that the policy itself writes is its move, whatever it is, once one was understood.
+    // An action that the policy writes itself is its move, whatever it is, once one action was understood.
     let action = with(|words| words.action = "{{ completion }}".into());
     assert!(action.starts_with("environment.action: \"3\\\"\" is no JSON object"), "{action}");
     let mut itself = settings(vec![games.address()]);
@@ -654,7 +655,7 @@ fn templates_say_what_they_lack() {
 fn a_group_talks_with_a_server_as_with_the_game() {
     let games = Games::start(GameOptions::default());
     let environment = open(settings(vec![games.address()]));
-    /// Writes the number of a digit, and hears signs.
+    /// Hears `<` as token 50, and any other sign as token 51.
     struct Signs;
     impl Hearing for Signs {
         fn tokens(&self, words: &str, _: Option<TokenId>) -> Result<Vec<TokenId>, String> {
@@ -686,7 +687,7 @@ fn a_group_talks_with_a_server_as_with_the_game() {
     let words =
         |group: &Group| group.completions.iter().map(|it| it.tokens.clone()).collect::<Vec<_>>();
     let (here, there) = (&all["here"], &all["there"]);
-    // With eight sessions others share a batch: the same but for rounding.
+    // With eight sessions other episodes share a batch: the same but for rounding.
     assert_eq!(
         here.iter().map(words).collect::<Vec<_>>(),
         there.iter().map(words).collect::<Vec<_>>()

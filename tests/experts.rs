@@ -1,4 +1,4 @@
-//! The loss of experts' uneven loads: its value, its gradient, and that neither depends on how an update is cut.
+//! The loss of experts' uneven loads: its value and its gradient. Neither depends on how an update is cut.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,10 +20,10 @@ use firebrick_tests::{
 use firebrick_train::{ClipRange, Cut, Dapo, FULLEST_EXPERT, ROUTER_AUX_LOSS, Sample, Updater};
 
 const LOSS: Tolerance = Tolerance { absolute: 0.0, relative: 1e-5 };
-/// A difference of two losses that differ in their third digit.
+/// The tolerance for the difference of two losses that differ in their third digit.
 const DIFFERENCE: Tolerance = Tolerance { absolute: 0.0, relative: 1e-2 };
 
-/// The reference is transformers' own function, asked for each layer by itself.
+/// The reference is transformers' own function, called for each layer by itself.
 #[test]
 fn uneven_loads_cost_what_they_cost_in_transformers() {
     for_each_checkpoint("router_aux", |fixture, expected: RouterAux| {
@@ -37,7 +37,7 @@ fn uneven_loads_cost_what_they_cost_in_transformers() {
         let got = report.metrics.get(ROUTER_AUX_LOSS).unwrap();
         LOSS.check(&format!("{}: loss of uneven loads", fixture.name), [(got, expected.loss)]);
         let mut gradients = named_gradients(&policy, &report.gradients);
-        // Behind the last router nothing has a part in it.
+        // The weights behind the last router have no part in this loss.
         gradients.retain(|_, values| values.iter().any(|value| *value != 0.0));
         check_norms(&format!("{}: uneven loads", fixture.name), &gradients, &expected.grad_norms);
     });
@@ -61,7 +61,7 @@ fn uneven_loads_do_not_depend_on_the_cut() {
     let (policy, samples) = (policy(), samples());
     let whole = balancing().gradients(&policy, &samples).unwrap();
     let fine = policy.clone().with_grain(Grain { tokens: 5, scores: 40 });
-    // Whoever asks for shared prompts gets none.
+    // Experts share no prompts, even if shared prompts are asked for.
     let share_prompts = Some(true);
     let cut = Cut { micro_batch_tokens: 16, whole_layers: 1, share_prompts, ..balancing().cut };
     let parts = Updater { cut, ..balancing() }.gradients(&fine, &samples).unwrap();
@@ -77,14 +77,14 @@ fn uneven_loads_do_not_depend_on_the_cut() {
     }
 }
 
-/// Nothing but uneven loads has a gradient beside advantages of 0.
+/// Makes an updater for advantages of 0: only uneven loads have a gradient then.
 fn balancing() -> Updater {
     let updater = updater(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }, 1.0);
     let cut = Cut { share_prompts: Some(false), ..Cut::default() };
     Updater { router_aux_loss_coef: 1.0, cut, ..updater }
 }
 
-/// Two layers with experts around one without.
+/// Makes a policy of two layers with experts around one without.
 fn policy() -> Decoder {
     let mut config = DecoderConfig::new(
         Family::Qwen3Moe,
@@ -106,7 +106,7 @@ fn policy() -> Decoder {
 }
 
 fn samples() -> Vec<Sample> {
-    // Rows come in pairs of one prompt.
+    // The rows come in pairs with the same prompt.
     let token = |row: u32, at: u32| {
         let own = if at < 3 { row / 2 } else { row };
         (7 * own + 5 * at * at + at) % 23
@@ -128,7 +128,7 @@ fn loss(policy: &Decoder, samples: &[Sample]) -> f64 {
     loads.loss()
 }
 
-/// Adds so much of its gradient to each parameter.
+/// Adds `by` times its gradient to each parameter.
 struct Moved<'a> {
     gradients: &'a GradientsParams,
     by: f64,
@@ -143,7 +143,7 @@ impl ModuleMapper for Moved<'_> {
     }
 }
 
-/// The sum of all squares of a gradient.
+/// Computes the sum of all squares of a gradient.
 fn squared(policy: &Decoder, gradients: &GradientsParams) -> f64 {
     let named = named_gradients(policy, gradients);
     named.values().flatten().map(|value| f64::from(*value).powi(2)).sum()

@@ -33,7 +33,7 @@ use firebrick_train::{
 
 const LOGPROBS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
 const SUMS: Tolerance = Tolerance { absolute: 1e-3, relative: 0.0 };
-/// Ratios and losses per token: a log-probability's tolerance, times the ratio.
+/// The tolerance for ratios and losses per token: that of a log-probability, times the ratio.
 const RATIOS: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-4 };
 /// Adam divides small gradients by their own size, so their rounding errors grow with each step.
 const STEPS: Tolerance = Tolerance { absolute: 0.0, relative: 2e-3 };
@@ -249,7 +249,7 @@ fn fixtures_adamw() {
         });
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
         for step in &expected.trajectory {
-            // The last step is one too many: only the loss before it is asked for.
+            // The last step is one too many: only the loss before it is compared.
             let (next, loss, outcome) =
                 warmup_step(policy, &mut optimizer, &examples, expected.lr, CUT).unwrap();
             policy = next;
@@ -286,7 +286,7 @@ fn fixtures_saved_checkpoint_is_the_same() {
     });
 }
 
-/// The positions that `expected.json` spells out.
+/// Compares the positions that `expected.json` spells out.
 fn check_samples(fixture: &Fixture, logits: &[Vec<f32>], expected: &LogitsOfBatch, side: &str) {
     let width = expected.input_ids[0].len();
     let mut compared = Vec::new();
@@ -304,7 +304,7 @@ fn check_samples(fixture: &Fixture, logits: &[Vec<f32>], expected: &LogitsOfBatc
     LOGITS.check(&format!("{}: samples of logits, padded {side}", fixture.name), compared);
 }
 
-/// The completions of a batch, with nothing but log-probabilities asked of them.
+/// Makes samples of a batch's completions, of which only log-probabilities are asked.
 fn samples(expected: &LogProbs) -> Vec<Sample> {
     let prompts = unpad(&expected.prompt_ids, &expected.prompt_mask);
     let completions = unpad(&expected.completion_ids, &expected.completion_mask);
@@ -315,7 +315,7 @@ fn samples(expected: &LogProbs) -> Vec<Sample> {
         .collect()
 }
 
-/// The rows of `ce`, cut where their labels begin.
+/// Cuts the rows of `ce` where their labels begin.
 fn worked(expected: &CrossEntropyFacts) -> Vec<WorkedExample> {
     let rows = unpad(&expected.input_ids, &expected.attention_mask);
     let labels = unpad(&expected.labels, &expected.attention_mask);
@@ -329,7 +329,7 @@ fn worked(expected: &CrossEntropyFacts) -> Vec<WorkedExample> {
     rows.into_iter().zip(labels).map(cut).collect()
 }
 
-/// Entropies at the completion tokens, each sample alone.
+/// Computes the entropies at the completion tokens, each sample alone.
 fn entropies(policy: &Decoder, samples: &[Sample], temperature: f64) -> Vec<Vec<f32>> {
     let of_sample = |sample: &Sample| {
         let batch = MicroBatch::new(
@@ -348,7 +348,7 @@ fn entropies(policy: &Decoder, samples: &[Sample], temperature: f64) -> Vec<Vec<
     samples.iter().map(of_sample).collect()
 }
 
-/// The loss of each token of `samples`, whose log-probabilities are `logprobs`.
+/// Computes the loss of each token of `samples`, whose log-probabilities are `logprobs`.
 fn token_losses(loss: &dyn PolicyLoss, samples: &[Sample], logprobs: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let divisors = Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
     let of_sample = |(sample, logprobs): (&Sample, &Vec<f32>)| {
@@ -370,7 +370,7 @@ fn token_losses(loss: &dyn PolicyLoss, samples: &[Sample], logprobs: &[Vec<f32>]
     samples.iter().zip(logprobs).map(of_sample).collect()
 }
 
-/// One completion of each prompt.
+/// Samples one completion of each prompt.
 fn complete(
     fixture: &Fixture,
     policy: &Decoder,

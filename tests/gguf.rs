@@ -1,4 +1,4 @@
-//! GGUF files: the same model as the folder that they were made of.
+//! GGUF files hold the same model as the folder that they were made from.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +30,7 @@ fn a_checkpoint_as_gguf_is_the_same_model() {
         }
         let pre = match family {
             Family::Qwen2 | Family::Qwen3 => "qwen2",
-            // The other fixtures cut texts as Llama 3 does; only of its own merges may pass over tokens.
+            // The other fixtures cut texts as Llama 3 does. Only Llama 3's own merges may pass over tokens.
             _ => "llama-bpe",
         };
         fs::write(&path, GgufFile::of_folder(&fixture.folder, Some(pre)).bytes()).unwrap();
@@ -49,7 +49,7 @@ fn a_checkpoint_as_gguf_is_the_same_model() {
         assert_eq!(ours.len(), theirs.len(), "{}", fixture.name);
         for ((name, ours), (other, theirs)) in ours.into_iter().zip(theirs) {
             assert_eq!((&name, ours.len()), (&other, theirs.len()), "{}", fixture.name);
-            // One was added to the norms and taken away again.
+            // 1 was added to the norms and taken away again, which may round them.
             let near = |(a, b): (&f32, &f32)| a == b || (a - b).abs() < 1e-7;
             assert!(ours.iter().zip(&theirs).all(near), "{}: {name}", fixture.name);
         }
@@ -69,7 +69,7 @@ fn a_checkpoint_as_gguf_is_the_same_model() {
     });
 }
 
-/// Without a tokenizer of its own, a file takes the one in its folder.
+/// A file without a tokenizer takes the one in its folder.
 #[test]
 fn a_tokenizer_may_lie_beside_the_file() {
     let fixture = Path::new("fixtures/qwen2-f32");
@@ -81,7 +81,7 @@ fn a_tokenizer_may_lie_beside_the_file() {
     for name in ["tokenizer.json", "tokenizer_config.json"] {
         fs::copy(fixture.join(name), folder.path().join(name)).unwrap();
     }
-    // Its template goes before the one in the file, which is used where it has none.
+    // The template in the folder goes before the one in the file, which is used if the folder has none.
     let mut file = GgufFile::of_folder(fixture, None);
     file.text("tokenizer.chat_template", "{{ messages[0].content }}");
     fs::write(&path, file.bytes()).unwrap();
@@ -100,7 +100,7 @@ fn a_tokenizer_may_lie_beside_the_file() {
     assert_eq!(beside.encode("2 + 2", true).unwrap(), own.encode("2 + 2", true).unwrap());
 }
 
-/// Tokens that are made by score are made as sentencepiece does, blanks as `▁`.
+/// Tokens with scores are merged as sentencepiece does, with blanks as `▁`.
 #[test]
 fn a_vocabulary_of_scores_is_merged_by_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,14 +126,14 @@ fn a_vocabulary_of_scores_is_merged_by_them() {
     }
     fs::write(&path, file.bytes()).unwrap();
     let tokenizer = Tokenizer::from_folder(&path).unwrap();
-    // A blank before the text; ▁ab is one token, b is one, é is two bytes.
+    // A blank is put before the text. ▁ab is one token, b is one, and é is two bytes.
     let ids = tokenizer.encode("ab bé", true).unwrap();
     assert_eq!(ids, [1, 261, 262, 264, 3 + 0xC3, 3 + 0xA9]);
     assert_eq!(tokenizer.decode(&ids, true), "ab bé");
     assert_eq!(tokenizer.decode(&[0, 263], true), "a");
 }
 
-/// Each rule that the format has a name for cuts texts elsewhere.
+/// Each rule that the format names cuts texts in other places.
 #[test]
 fn texts_are_cut_by_the_rules_that_a_file_names() {
     let folder = tempfile::tempdir().unwrap();
@@ -162,13 +162,13 @@ fn texts_are_cut_by_the_rules_that_a_file_names() {
         };
         assert_eq!(tokenizer.encode("1234", false).unwrap(), ids(digits), "{pre}");
         assert_eq!(tokenizer.encode("aB", false).unwrap(), ids(letters), "{pre}");
-        // Only those of Llama 3 and Tekken begin a text where the file does not say.
+        // If the file does not say so, only the rules of Llama 3 and Tekken begin a text with a token.
         let begun = tokenizer.encode("1", true).unwrap();
         assert_eq!(begun.len(), 1 + usize::from(["llama-bpe", "tekken"].contains(&pre)), "{pre}");
     }
 }
 
-/// Rows of blocks are turned as rows of numbers are, behind the first few thousand blocks too.
+/// Rows of blocks are reordered as rows of numbers are, also behind the first few thousand blocks.
 #[test]
 fn blocks_are_read_as_the_numbers_that_they_stand_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -193,19 +193,19 @@ fn blocks_are_read_as_the_numbers_that_they_stand_for() {
     let all = 0..rows * width;
     let plain = all.clone().flat_map(|at| (number(at) as f32).to_le_bytes()).collect();
     let blocks = all.collect::<Vec<_>>();
-    // A scale of 1 in 16 bits, and 32 numbers of 8.
+    // A block is a scale of 1 in 16 bits, and 32 numbers of 8 bits.
     let blocks = blocks.chunks(32).flat_map(|block| {
         let numbers = block.iter().map(|&at| number(at) as i8 as u8);
         0x3c00u16.to_le_bytes().into_iter().chain(numbers)
     });
     let plain = read(BlockType::F32, plain);
     assert_eq!(plain, read(BlockType::Q8_0, blocks.collect()));
-    // Of the first head, row 1 is the third in the file: rows of the two halves stand in turns.
+    // Row 1 of the first head is the third row in the file: rows of the two halves take turns there.
     assert_eq!(plain[width], number(2 * width) as f32);
     assert_eq!(plain[rows / 8 * width], number(width) as f32);
 }
 
-/// A factor of 0 or 1 scales nothing; any other is linear where no type is given, under the older key as well.
+/// A factor of 0 or 1 scales nothing. Any other is linear if no type is given, also under the older key.
 #[test]
 fn what_scales_the_positions_is_not_passed_over() {
     let folder = tempfile::tempdir().unwrap();
@@ -262,7 +262,7 @@ fn a_file_is_exported_as_a_folder() {
     assert_eq!(ids(&out), ids(fixture));
 }
 
-/// An adapter may be for a file, which lies where its folder says.
+/// An adapter may belong to a GGUF file, whose path stands in the adapter's folder.
 #[test]
 fn an_adapter_is_merged_into_a_file_beside_it() {
     let place = tempfile::tempdir().unwrap();
@@ -288,7 +288,7 @@ fn an_adapter_is_merged_into_a_file_beside_it() {
     assert_eq!(of_file, of_folder);
 }
 
-/// Six readers open it, and the first one's word is enough.
+/// Six readers open the file, but only the first one's complaint is told.
 #[test]
 fn a_broken_file_is_named_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -300,7 +300,7 @@ fn a_broken_file_is_named_once() {
     assert!(faults[0].contains("model.gguf"), "{faults:?}");
 }
 
-/// What is not refused has as many values as its shape says, whatever its bits are.
+/// A tensor that is not refused has as many values as its shape says, whatever its bits are.
 #[test]
 fn any_bits_are_read_or_refused() {
     let scaled = GgufFile::of_folder(Path::new("fixtures/llama3-f32-scaled"), Some("llama-bpe"));
@@ -328,7 +328,7 @@ fn any_bits_are_read_or_refused() {
     for round in 0..1200 {
         let mut bytes = good[round % good.len()].1.clone();
         for _ in 0..1 + next() % 3 {
-            // What the file says of itself, mostly.
+            // Most changes hit the bytes in which the file describes itself.
             let most = if round % good.len() == 0 { 20_000 } else { 1500 };
             let at = if next() % 4 == 0 { next() } else { next() % most };
             let at = at % bytes.len();

@@ -80,7 +80,7 @@ fn golden_i_lr_adamw() {
     run("i");
 }
 
-/// A folder may split these topics into more files than the ones above.
+/// A folder may split these topics into more files than those above.
 #[test]
 fn golden_other_files_of_these_topics() {
     let others = files(|topic| {

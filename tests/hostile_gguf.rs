@@ -1,5 +1,5 @@
-//! GGUF files that are wrong, and that would take more than there is: each is refused, and cheaply. They have a
-//! program of their own, because the memory that is measured is the whole program's.
+//! GGUF files that are wrong, or would take more memory than there is. Each is refused, and cheaply. They have
+//! a program of their own, because the test measures the memory of the whole program.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,10 +14,10 @@ use firebrick_tests::{
     memory::{peak, reset_peak},
 };
 
-/// A file and what has to be said of it.
+/// A name, a change of a good file, and the words that its error must have.
 type Hostile = (&'static str, fn(&mut GgufFile), &'static [&'static str]);
 
-/// Changes of a good file, each of which is refused, with its place and reason.
+/// Changes of a good file. Each is refused, with its place and reason.
 const HOSTILE: &[Hostile] = &[
     ("another magic", |it| it.magic = *b"GGML", &["byte 0", "begins with GGUF", "GGML"]),
     ("a pointer", |it| it.magic = *b"vers", &["byte 0", "git lfs pull"]),
@@ -248,7 +248,7 @@ const HOSTILE: &[Hostile] = &[
     ),
 ];
 
-/// As many merges as an array may have, of which the last is wrong.
+/// Sets as many merges as an array may have. The last one is wrong.
 fn million_merges(file: &mut GgufFile) {
     file.texts("tokenizer.ggml.tokens", ["a", "b", "ab"]);
     file.numbers("tokenizer.ggml.token_type", &[1; 3]);
@@ -257,14 +257,15 @@ fn million_merges(file: &mut GgufFile) {
     file.key("tokenizer.ggml.merges", 9, array_bytes(8, 1_000_000, &texts));
 }
 
-/// A factor for each frequency, of the right shape.
+/// Adds factors of the frequencies that have the right shape and are no numbers.
 fn factors_of_nothing(file: &mut GgufFile) {
     let width = file.keys.iter().find(|(key, ..)| key == "qwen2.attention.key_length").unwrap();
     let width = u32::from_le_bytes(width.2[..].try_into().unwrap()) as usize;
     file.tensor("rope_freqs.weight", &[width / 2], &vec![f32::NAN; width / 2]);
 }
 
-/// Tokens of which each is made of two others wherever it is cut: 16,384 of them in more than a million ways.
+/// Sets tokens each of which is made of two others wherever it is cut: 16,384 tokens in more than a million
+/// ways.
 fn in_all_ways(file: &mut GgufFile) {
     let token = |index: usize| "a".repeat(index / 128 + 1) + &"b".repeat(index % 128);
     let only = (0..128).map(|index| "b".repeat(index + 1));
@@ -310,15 +311,15 @@ fn hostile_files_are_refused_within_bounds() {
             assert!(problem.contains(part), "{what}: {problem}");
         }
         assert!(problem.contains("model.gguf") && problem.len() < 1000, "{what}: {problem}");
-        // To fetch a whole file once more helps nobody.
+        // Downloading a whole file once more helps nobody.
         let whole = ["expected 2 or 3", "git lfs", "take another", "array of the type"];
         if whole.iter().any(|part| said.iter().any(|said| said.contains(part))) {
             assert!(!problem.contains("download or copy"), "{what}: {problem}");
         }
-        // Whatever is asked of it, it does not panic.
+        // No reader panics on the file.
         firebrick_gguf::fuzzing::open(&path);
     }
-    // Cut off anywhere, it is refused, too.
+    // A good file that is cut off anywhere is refused too.
     let whole = good.bytes();
     for end in (0..whole.len()).step_by(whole.len() / 200) {
         write(&whole[..end]);

@@ -1,5 +1,5 @@
-//! What Firebrick saves opens in Python: models of every family in `transformers`, adapters in `peft`,
-//! with the same logits and tokens.
+//! Saved files open in Python with the same logits and tokens: models of every family in `transformers`,
+//! adapters in `peft`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -52,7 +52,7 @@ fn interop_new_models_open_in_transformers() {
     }
 }
 
-/// The same file, read here and by `transformers`: those architectures that both read.
+/// Reads the same file here and with `transformers`, for the architectures that both read.
 #[test]
 fn interop_gguf_files_open_in_transformers() {
     let Some(transformers) = Transformers::find() else { return };
@@ -68,7 +68,7 @@ fn interop_gguf_files_open_in_transformers() {
             layers: 2,
             heads: 6,
             kv_heads: 3,
-            // Of Qwen3, transformers takes 128 whatever the file says.
+            // transformers takes 128 for Qwen3, whatever the file says.
             head_dim: if family == Family::Qwen3 { 128 } else { 8 },
             intermediate_size: 80,
             max_position_embeddings: 256,
@@ -124,7 +124,7 @@ fn interop_adapters_open_in_peft() {
     }
 }
 
-/// One of each family with what it may have, and heads and files of both kinds.
+/// Makes models of each family with all that it may have, with heads and files of both kinds.
 fn models() -> Vec<(DecoderConfig, SaveOptions)> {
     let whole = SaveOptions::default();
     let parts = SaveOptions { dtype: WeightDtype::BF16, max_shard_bytes: 20_000 };
@@ -214,7 +214,7 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
     ]
 }
 
-/// A model as it is read again from `folder`, where it was saved with its tokenizer.
+/// Saves a model with its tokenizer in `folder`, and reads it again.
 fn written(config: &DecoderConfig, options: &SaveOptions, folder: &Path) -> Decoder {
     let decoder = random(config, Seed::run(11), &Device::flex()).unwrap().map(&mut Stir);
     let json = config.to_json(Some(tokenizer().pad()), tokenizer().eos());
@@ -228,7 +228,7 @@ fn written(config: &DecoderConfig, options: &SaveOptions, folder: &Path) -> Deco
     load(folder, &Device::flex().autodiff()).unwrap()
 }
 
-/// A new model's biases are 0 and its norms 1, so that nobody would miss them.
+/// Changes all vectors. A new model's biases are 0 and its norms 1, so nobody would miss them.
 struct Stir;
 
 impl ModuleMapper for Stir {
@@ -245,7 +245,7 @@ impl ModuleMapper for Stir {
     }
 }
 
-/// The policy after two steps; in the first nothing reaches `A`.
+/// Trains the policy for two steps. In the first step nothing reaches `A`.
 fn trained(mut policy: Decoder) -> Decoder {
     let before: Vec<_> = parameters(&policy).into_iter().map(|it| read(it.values)).collect();
     let mut optimizer = AdamW::new(OptimConfig::default());

@@ -1,5 +1,4 @@
-//! However the samples of an update are cut, ordered and padded, its loss, gradient and metrics
-//! are the same.
+//! The loss, gradient and metrics of an update do not depend on how its samples are cut, ordered and padded.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,7 +36,7 @@ const WHOLE: Cut = Cut {
     offload: false,
     share_prompts: Some(false),
 };
-/// Of the fixed samples: more than one micro-batch, and no whole number of blocks of the vocabulary.
+/// Cuts the fixed samples into more than one micro-batch, and into no whole number of blocks of the vocabulary.
 const SMALL: Cut = Cut {
     micro_batch_tokens: 40,
     logits: 200,
@@ -47,12 +46,12 @@ const SMALL: Cut = Cut {
     share_prompts: None,
 };
 
-/// Tokens of the longest completion.
+/// The number of tokens of the longest completion.
 const LONGEST: usize = 12;
 
-/// The absolute error of what an update gives: losses, metrics and gradients are means of terms
-/// around 1 that may cancel, and what f32 leaves of such a mean is not exact to so many digits. Sums
-/// over a completion's tokens have as many times larger terms.
+/// Gives the absolute error that an update may have. Losses, metrics and gradients are means of terms around 1
+/// that may cancel, and f32 does not keep so many digits of such a mean. Sums over a completion's tokens have
+/// terms that are larger by the number of tokens.
 fn rounding(aggregation: Aggregation) -> f32 {
     match aggregation {
         Aggregation::SequenceSum => 1e-6 * LONGEST as f32,
@@ -92,8 +91,8 @@ fn a_critic_does_not_depend_on_the_cut() {
     }
 }
 
-/// The backward pass of an update is cut in three and its middle is written by hand; here the whole
-/// of it is left to autodiff.
+/// The backward pass of an update is cut in three, and its middle is written by hand. The reference leaves all
+/// of it to autodiff.
 #[test]
 fn the_backward_pass_is_that_of_autodiff() {
     for tied in [false, true] {
@@ -117,7 +116,7 @@ fn the_backward_pass_is_that_of_autodiff() {
     }
 }
 
-/// Whatever the model is, and however its update is cut, packed and recomputed.
+/// This holds for any model, and for any way to cut, pack and recompute its update.
 #[test]
 fn any_model_and_any_cut_give_what_autodiff_gives() {
     let mut shared = 0;
@@ -134,7 +133,7 @@ fn any_model_and_any_cut_give_what_autodiff_gives() {
             let cut = policy.clone().with_grain(drawn.grain);
             let got = of(update.cut).gradients(&cut, &samples).unwrap();
             shared += usize::from(got.shared > 0.0);
-            // Padding goes to experts as well, and an expert of nothing else has a gradient of 0 or none at all.
+            // Padding goes to experts as well. An expert of nothing else has a gradient of 0, or none at all.
             let touched = |gradients: &GradientsParams| {
                 let mut gradients = by_path(&policy, gradients);
                 gradients.retain(|path, values| {
@@ -153,7 +152,7 @@ fn any_model_and_any_cut_give_what_autodiff_gives() {
     assert!(shared > 20, "{shared} updates that share prompts");
 }
 
-/// The same with a critic, whose gradient of hidden states is added between two of the stages.
+/// A critic adds its gradient of hidden states between two of the stages.
 #[test]
 fn the_backward_pass_with_a_critic_is_that_of_autodiff() {
     for kind in KINDS {
@@ -178,14 +177,16 @@ fn the_backward_pass_with_a_critic_is_that_of_autodiff() {
         let got_critic = by_path(&critic.model, &got.of_critic.unwrap());
         assert_same_arrays(&got_critic, &expected, rounding).unwrap();
 
-        // While the critic alone learns, its gradient and all numbers are the same, and no other is made.
+        // While the critic alone learns, its gradient and all numbers are the same, and the policy gets no
+        // gradient.
         let alone =
             updater.gradients_with(&policy, Some(&critic), Moves::Critic, &samples).unwrap();
         assert!(by_path(&critic.model, &alone.of_critic.unwrap()) == got_critic);
         assert_eq!(alone.metrics, got.metrics);
         assert!(alone.gradients.is_empty());
 
-        // Without the critic the policy's gradient is another, but where it is kept out of it.
+        // Without the critic the policy's gradient is another one, unless the critic's gradient is kept out of
+        // it.
         let alone = updater.gradients(&policy, &samples).unwrap();
         let alone = by_path(&policy, &alone.gradients);
         let same = assert_same_arrays(&alone, &by_path(&policy, &of_policy), rounding).is_ok();
@@ -259,7 +260,8 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
     }
 }
 
-/// Runs a test on so many cases. A fixed seed: what passes here passes everywhere. PROPTEST_CASES asks for more.
+/// Runs a test on so many cases. The seed is fixed, so that a test that passes here passes everywhere.
+/// PROPTEST_CASES asks for more cases.
 fn run<S: Strategy>(
     cases: u32,
     strategy: &S,
@@ -281,7 +283,7 @@ fn run<S: Strategy>(
 struct Drawn {
     config: DecoderConfig,
     lora: Option<Lora>,
-    /// Of its frozen weights, beside adapters.
+    /// The format of the frozen weights beside adapters.
     base: Base,
     grain: Grain,
     seed: u64,
@@ -307,7 +309,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
                     tied: tied || family == Family::Gemma,
                 },
             );
-            // A folder says it for Mistral alone, and there for all layers.
+            // Only Mistral uses the drawn windows: the first one, in all layers.
             if family == Family::Mistral {
                 config.kinds.fill(LayerKind { window: windows[0], ..LayerKind::default() });
             }
@@ -333,18 +335,18 @@ impl Drawn {
         let (seed, device) = (Seed::run(self.seed), Device::flex().autodiff());
         let policy = random(&self.config, seed, &device).unwrap();
         let Some(lora) = &self.lora else { return policy };
-        // Packed as they are read.
+        // Weights are packed when they are read from a folder.
         let folder = tempfile::tempdir().unwrap();
         let options = SaveOptions { dtype: WeightDtype::F32, ..SaveOptions::default() };
         save(&policy, &self.config.to_json(None, 0), folder.path(), &options).unwrap();
         let loaded = load_noting(folder.path(), self.base, &device).unwrap();
         let policy = loaded.decoder.with_lora(lora.clone(), seed);
-        // As after some steps: in the beginning one side of every adapter is 0, and what it adds with it.
+        // The adapters are as after some steps: at first one side of each is 0, and so is what it adds.
         policy.map(&mut Nudge(Seed::run(self.seed).derive("nudge", &[])))
     }
 }
 
-/// Adds a little to all that is trained.
+/// Adds a little to every parameter that is trained.
 struct Nudge(Seed);
 
 impl ModuleMapper for Nudge {
@@ -365,7 +367,7 @@ impl ModuleMapper for Nudge {
     }
 }
 
-/// What proptest draws: an update, and a way to cut it.
+/// An update that proptest draws, and a way to cut it.
 #[derive(Clone, Debug)]
 struct Update {
     drafts: Vec<Draft>,
@@ -375,11 +377,11 @@ struct Update {
     extras: bool,
 }
 
-/// A sample whose old log-probabilities are still to come from the policy.
+/// A sample that lacks its old log-probabilities, which the policy has yet to give.
 #[derive(Clone, Debug)]
 struct Draft {
     prompt: Vec<u32>,
-    /// Each token, how far its old log-probability is from the policy's, and the reference's.
+    /// Each token, and how far its old log-probability and its reference's are from the policy's.
     completion: Vec<(u32, f32, f32)>,
     advantage: f32,
     live: bool,
@@ -431,7 +433,7 @@ fn finish(drafts: &[Draft], policy: &Decoder, with_reference: bool) -> Vec<Sampl
             let tokens: Vec<u32> = draft.completion.iter().map(|token| token.0).collect();
             let logprobs = vec![0.0; tokens.len()];
             let completion = Completion::written(tokens, logprobs, FinishReason::Stop);
-            // Live, because only what counts has log-probabilities.
+            // The sample is live at first, because only samples that count get log-probabilities.
             Sample::new(&draft.prompt, &completion, draft.group).with_advantage(draft.advantage)
         })
         .collect();
@@ -448,7 +450,7 @@ fn finish(drafts: &[Draft], policy: &Decoder, with_reference: bool) -> Vec<Sampl
     samples
 }
 
-/// Seven samples of three groups, one of them not live.
+/// Makes seven samples of three groups. One of them is not live.
 fn fixed_samples(policy: &Decoder) -> Vec<Sample> {
     let stream = Seed::run(5).stream();
     let drafts: Vec<Draft> = (0..7u64)
@@ -494,7 +496,7 @@ fn dapo() -> Dapo {
     Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: Some(1.5) }
 }
 
-/// `extras` are an entropy bonus and a KL penalty.
+/// Makes an updater. `extras` are an entropy bonus and a KL penalty.
 fn updater(
     policy: Box<dyn PolicyLoss>,
     aggregation: Aggregation,
@@ -519,12 +521,12 @@ fn updater(
     }
 }
 
-/// The others of so many devices, all of which are the CPU: a thread each.
+/// Gives the others of so many devices. All of them are the CPU, with a thread each.
 fn others(devices: usize) -> Others {
     Others::new(&Device::flex(), vec![Device::flex(); devices - 1], GradSync::MainDevice)
 }
 
-/// What the values are read from, and how far their gradient goes.
+/// The model that the values are read from, and how far their gradient goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Head,
@@ -537,7 +539,7 @@ const KINDS: [Kind; 3] = [Kind::Head, Kind::Detached, Kind::Separate];
 const CLIP: f64 = 0.2;
 const COEF: f64 = 0.7;
 
-/// A critic that has something to say.
+/// Makes a critic whose values differ.
 fn critic(kind: Kind, policy: &Decoder) -> Critic<Decoder> {
     let stream = Seed::run(11).stream();
     let device = policy.device();
@@ -564,12 +566,12 @@ fn critic(kind: Kind, policy: &Decoder) -> Critic<Decoder> {
     }
 }
 
-/// Old values within and beyond the clip, and returns and advantages of all signs.
+/// Gives the samples old values within and beyond the clip, and returns and advantages of all signs.
 fn appraised(mut samples: Vec<Sample>, policy: &Decoder, critic: &Critic<Decoder>) -> Vec<Sample> {
     let updater = updater(Box::new(dapo()), Aggregation::TokenMean, false, WHOLE);
     let values = updater.values(policy, &critic.model, &samples).unwrap();
     for (index, (sample, values)) in samples.iter_mut().zip(values).enumerate() {
-        // One that does not count has none, and needs some only to stand in a batch of the whole.
+        // A sample that does not count has no values. It needs some only to stand in a batch of all samples.
         let values = if values.is_empty() { vec![0.0; sample.completion.len()] } else { values };
         let stream = Seed::run(index as u64).stream();
         let around = |values: &[f32], place: u64, width: f64| -> Vec<f32> {
@@ -586,7 +588,7 @@ fn appraised(mut samples: Vec<Sample>, policy: &Decoder, critic: &Critic<Decoder
     samples
 }
 
-/// Gradients of policy and critic from one loss.
+/// Computes the gradients of policy and critic from one loss.
 fn with_critic_by_autodiff(
     updater: &Updater,
     policy: &Decoder,
@@ -612,7 +614,7 @@ fn with_critic_by_autodiff(
     (of_policy, GradientsParams::from_module(&mut gradients, &critic.model))
 }
 
-/// Loss and gradient of the samples as one batch, from whole logits, without any hand-written step.
+/// Computes loss and gradient of the samples as one batch, from whole logits, without any hand-written step.
 fn by_autodiff(updater: &Updater, policy: &Decoder, samples: &[Sample]) -> (f32, GradientsParams) {
     let (loss, _) = loss_by_autodiff(updater, policy, samples);
     let value = loss.clone().into_scalar::<f32>();
@@ -683,7 +685,7 @@ fn assert_same_arrays(
     got.iter().try_for_each(|(name, got)| assert_close(name, got, &want[name], atol))
 }
 
-/// Every entry within 1e-5 of the array's largest, plus `atol`.
+/// Checks that every entry is off by at most 1e-5 of the array's largest, plus `atol`.
 fn assert_close(name: &str, got: &[f32], want: &[f32], atol: f32) -> Result<(), String> {
     let largest = want.iter().fold(0.0f32, |largest, want| largest.max(want.abs()));
     let allowed = atol + 1e-5 * largest;
@@ -714,7 +716,7 @@ fn by_path<M: Module>(module: &M, gradients: &GradientsParams) -> BTreeMap<Strin
     paths.zip(collect.found).filter_map(|(path, gradient)| Some((path, gradient?))).collect()
 }
 
-/// Nothing is rounded otherwise where a layer is gone through once more.
+/// A layer that runs once more rounds nothing in another way.
 #[test]
 fn recomputing_gives_the_same_bits() {
     for tied in [false, true] {

@@ -1,4 +1,4 @@
-//! Adapters beside frozen weights: against PEFT's numbers, in a training step, in files and merged.
+//! Adapters beside frozen weights: compared with PEFT's numbers, in a training step, in files and merged.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ use firebrick_tests::{
 };
 use firebrick_train::{AdamW, CrossEntropy, OptimConfig, Optimizer, global_norm, warmup_step};
 
-/// Merging adds the products before instead of after the sum over inputs.
+/// Merging adds the products before the sum over inputs instead of after it.
 const MERGED: Tolerance = Tolerance { absolute: 5e-4, relative: 1e-4 };
 
 #[test]
@@ -43,13 +43,13 @@ fn only_adapters_have_gradients() {
         let policy = adapted(fixture, &Device::flex().autodiff());
         let batch: Logits = fixture.block("unmerged_logits");
         let rows = unpad(&batch.right.input_ids, &batch.right.attention_mask);
-        // A token is predicted from those before it, so the first of a row has no label.
+        // A token is predicted from those before it, so the first token of a row has no label.
         let samples: Vec<_> =
             rows.iter().map(|row| sample(row[..1].to_vec(), row[1..].to_vec())).collect();
         let report = updater(CrossEntropy, 1.0).gradients(&policy, &samples).unwrap();
         let place = format!("{}: cross-entropy", fixture.name);
         LOSS.check(&place, [(report.loss, expected.loss)]);
-        // Checks the names too: the frozen weights, the head among them, must have none.
+        // This checks the names too: the frozen weights, the head among them, must have no gradient.
         check_norms(&place, &named_gradients(&policy, &report.gradients), &expected.grad_norms);
         let norm = global_norm(&policy, &report.gradients).unwrap();
         GRADIENTS.check(&format!("{place}, norm"), [(norm, expected.total_grad_norm)]);
@@ -85,7 +85,7 @@ fn a_new_adapter_changes_nothing_until_it_learns() {
     };
     let policy = base.clone().with_lora(lora.clone(), Seed::run(1));
     assert_eq!(lora.scale("model.layers.0.mlp.up_proj"), 4.0);
-    // Two layers, two targets: A and B of each.
+    // There are two layers and two targets, and A and B of each.
     let adapters = |decoder: &Decoder| -> Vec<String> {
         let paths = values(decoder).into_keys();
         paths.filter(|path| path.contains("adapters")).collect()
@@ -104,7 +104,7 @@ fn a_new_adapter_changes_nothing_until_it_learns() {
     assert!(outcome.grad_norm > 0.0);
     let (before, after) = (values(&policy), values(&learnt));
     for (path, values) in &before {
-        // With B = 0 nothing reaches A yet.
+        // While B is 0, no gradient reaches A.
         let moves = path.contains("adapters") && path.ends_with(".b");
         assert_eq!(after[path] != *values, moves, "{path}");
     }
@@ -115,7 +115,7 @@ fn a_new_adapter_changes_nothing_until_it_learns() {
     let with_state = header.as_object().unwrap().keys();
     assert!(with_state.clone().all(|name| name.contains("adapters")), "{with_state:?}");
 
-    // What is sampled comes from the adapters as they are, without merging.
+    // Sampling uses the adapters as they are, without merging.
     let merged = learnt.clone().merged();
     for policy in [&learnt, &merged] {
         assert_ne!(greedy(policy), greedy(&base));
@@ -232,13 +232,13 @@ fn greedy(policy: &Decoder) -> Vec<u32> {
     groups[0].completions[0].tokens.clone()
 }
 
-/// Every parameter's values by its path.
+/// Gives every parameter's values by its path.
 fn values(decoder: &Decoder) -> BTreeMap<String, Vec<f32>> {
     let all = parameters(&decoder.valid()).into_iter();
     all.map(|parameter| (parameter.path, read(parameter.values))).collect()
 }
 
-/// The bytes of each tensor in a folder's adapter.
+/// Gives the bytes of each tensor in a folder's adapter.
 fn tensors(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let (header, data) = header(&folder.join("adapter_model.safetensors"));
     let tensors = header.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__");

@@ -1,4 +1,4 @@
-//! Reward models: their scores against the reference implementation, and what is refused.
+//! Reward models: their scores against the reference implementation, and the texts that they refuse.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ struct Facts {
     left: Side,
     unpadded: Vec<f32>,
     rendered: Vec<String>,
-    /// What `rendered` was made from; only in the tests' own folder.
+    /// The conversations that `rendered` was made from. Only the tests' own folder has them.
     #[serde(default)]
     messages: Vec<Value>,
     pads_only: Option<f32>,
@@ -81,7 +81,7 @@ fn fixtures_reward() {
             assert_eq!(&template.render(messages, false, &Map::new()).unwrap(), text);
         }
 
-        // Each text alone, in another order, and all in one batch.
+        // Score each text alone, and then all of them in one batch, in another order.
         let mut model = model.with_batch_tokens(1);
         let one_by_one = scores(&model, &rows);
         OTHER_BATCHES.check("one by one", pairs(&one_by_one, &alone));

@@ -1,4 +1,4 @@
-//! The local engine against its promises: a completion is its own seed's, the two samplers agree,
+//! The local engine keeps its promises: a completion depends on its own seed alone, the two samplers agree,
 //! frequencies are those of the softmax, and log-probabilities are those that training sees.
 
 #![allow(clippy::unwrap_used)]
@@ -35,7 +35,7 @@ const LOGPROBS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
 #[test]
 fn a_completion_depends_on_its_seed_and_not_on_its_neighbours() {
     let policy = policy(1, &Device::flex());
-    // Lengths from 1 to 40, so that prompts of one prefill differ, and join a running batch.
+    // The prompts have 1 to 40 tokens, so that prompts of one prefill differ, and join a running batch.
     let requests: Vec<GroupRequest> =
         (0..20).map(|id| request(id, 1 + (id as usize * 17) % 40, 5)).collect();
     let sampling = spread(0.05, 150, vec![7, 23]);
@@ -52,7 +52,7 @@ fn a_completion_depends_on_its_seed_and_not_on_its_neighbours() {
     }
     let lengths: BTreeSet<usize> =
         alone.values().map(|completion| completion.tokens.len()).collect();
-    // Else the batches below would not be rearranged, or not grow beyond their first block.
+    // Otherwise the batches below would not be rearranged, or not grow beyond their first block.
     assert!(lengths.len() > 20 && lengths.contains(&150), "completions of {lengths:?} tokens");
 
     let mut reversed = requests.clone();
@@ -78,7 +78,7 @@ fn a_completion_depends_on_its_seed_and_not_on_its_neighbours() {
     }
 }
 
-/// Overlong filtering masks what was cut off, and not what came to its end with its last token.
+/// Overlong filtering masks a completion that was cut off, and not one whose last token ended it.
 #[test]
 fn a_stop_token_at_the_limit_is_an_end() {
     let policy = policy(1, &Device::flex());
@@ -97,7 +97,7 @@ fn a_stop_token_at_the_limit_is_an_end() {
 #[test]
 fn a_stream_is_the_completion_of_its_seed() {
     let policy = policy(1, &Device::flex());
-    // Some stop, some are cut off, and some outgrow the first block of the cache.
+    // Some completions stop, some are cut off, and some outgrow the first block of the cache.
     let sampling = spread(0.05, 150, vec![7, 23]);
     let run = |request: &GroupRequest, most: usize| {
         let seed = request.completion_seed(0);
@@ -181,7 +181,7 @@ fn rollout_logprobs_are_those_of_the_update() {
     let requests: Vec<GroupRequest> =
         (0..8).map(|id| request(id, 1 + (id as usize * 7) % 30, 3)).collect();
     for sample_on in [SampleOn::Host, SampleOn::Device] {
-        // Greedy completions are reported at temperature 1; top-k and top-p do not count.
+        // Greedy completions are reported at temperature 1. Top-k and top-p do not count.
         for (sampling, temperature) in [
             (spread(1.0, 90, vec![7]), 1.0),
             (spread(0.05, 90, vec![7, 23]), 0.05),
@@ -214,7 +214,7 @@ fn rollout_logprobs_are_those_of_the_update() {
                 &format!("log-probs, {sample_on:?}, {sampling:?}"),
                 nested_pairs(&rollout, &updater.logprobs(&policy, &samples).unwrap()),
             );
-            // The trunk is tracked here and was not there; the update reports the difference.
+            // The update tracks the trunk, and the engine did not. The update reports the difference.
             let report = updater.gradients(&policy, &samples).unwrap();
             assert!(report.metrics.get("loss/logprob_change").unwrap() < 1e-4);
         }
@@ -225,7 +225,7 @@ fn rollout_logprobs_are_those_of_the_update() {
 fn completions_end_at_a_stop_token_or_at_their_length() {
     let policy = policy(7, &Device::flex());
     let requests: Vec<GroupRequest> = (0..5).map(|id| request(id, 2 + id as usize, 4)).collect();
-    // 64 columns are the cache's first block: one less, just that, one more, and several blocks.
+    // 64 columns are the cache's first block. The limits are one less, just that, one more, and several blocks.
     for most in [1, 2, 63, 64, 65, 66, 140] {
         let sampling = spread(0.5, most, vec![11, 12]);
         let mut finished = 0;
@@ -246,7 +246,7 @@ fn completions_end_at_a_stop_token_or_at_their_length() {
                 let stopped = [11, 12].contains(last);
                 assert_eq!(*finish == FinishReason::Stop, stopped);
                 assert!(stopped && tokens.len() <= most || tokens.len() == most, "{tokens:?}");
-                // The stop token is a token, and not part of what was said.
+                // The stop token counts as a token, but is no part of the text.
                 let said = if stopped { before } else { tokens };
                 assert_eq!(*text, numbers().detokenize(said));
             }
@@ -282,7 +282,7 @@ fn no_requests_are_no_groups() {
 #[test]
 fn requests_that_come_while_others_decode_change_nothing() {
     let policy = policy(1, &Device::flex());
-    // Two ways of drawing, so that rows of one batch differ in it.
+    // There are two ways of drawing, so that rows of one batch differ in it.
     let samplings = [spread(0.05, 150, vec![7, 23]), spread(0.1, 60, vec![11])];
     let asked: Vec<GroupRequest> = (0..20)
         .map(|id| {
@@ -309,7 +309,7 @@ fn requests_that_come_while_others_decode_change_nothing() {
         let (mut left, mut came, mut finished) = (asked.clone(), BTreeMap::new(), 0);
         let (mut order, mut early) = (Vec::new(), 0);
         while came.len() < asked.len() {
-            // Three at a time, then some tokens of those before.
+            // Submit three requests at a time, then decode some tokens of the earlier ones.
             engine.submit(left.drain(..left.len().min(3)).collect()).unwrap();
             for _ in 0..25 {
                 let groups = engine.poll(wait, &mut |count| finished += count).unwrap();
@@ -340,7 +340,7 @@ fn requests_that_come_while_others_decode_change_nothing() {
 #[test]
 fn rows_in_flight_go_on_with_the_weights_that_are_published() {
     let (old, new) = (policy(4, &Device::flex()), policy(5, &Device::flex()));
-    // The second waits until the first is finished.
+    // The second request waits until the first is finished.
     let asked = drawn(&[request(1, 5, 2), request(2, 6, 2)], &Sampling::greedy(30, Vec::new()));
     let of = |policy: &Decoder| {
         let mut engine = LocalEngine::new(policy, numbers(), 2, 512, SampleOn::Host);
@@ -349,7 +349,7 @@ fn rows_in_flight_go_on_with_the_weights_that_are_published() {
     let (by_old, by_new) = (of(&old), of(&new));
     let mut engine = LocalEngine::new(&old, numbers(), 2, 512, SampleOn::Host);
     engine.submit(asked.clone()).unwrap();
-    // One token comes of each turn.
+    // Each poll brings one token.
     for _ in 0..10 {
         assert!(engine.poll(Wait::Never, &mut |_| {}).unwrap().is_empty());
     }
@@ -371,7 +371,7 @@ fn rows_in_flight_go_on_with_the_weights_that_are_published() {
     assert_eq!(groups[&1], by_new);
 }
 
-/// In bf16 the engine's copy is memory of its own.
+/// In bf16 the engine's copy takes memory of its own.
 #[test]
 fn old_weights_go_before_the_next_are_made() {
     let policy = Watched::new();
@@ -400,7 +400,7 @@ fn a_poll_that_panics_leaves_nothing_in_flight() {
     assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
     assert_eq!(all(&mut engine, asked.clone()).unwrap(), expected);
 
-    // Weights that could not be taken over are none.
+    // An engine that could not take over the new weights has none.
     policy.watch.fails.store(true, Ordering::Relaxed);
     assert!(catch_unwind(AssertUnwindSafe(|| engine.publish(&policy, 1))).is_err());
     let error = all(&mut engine, asked).unwrap_err();
@@ -428,7 +428,7 @@ fn requests_that_ask_for_nothing_or_have_no_id_of_their_own_are_refused() {
             assert!(error.contains(expected), "{error}");
         }
     }
-    // None of them was taken on.
+    // None of these requests was taken on.
     let groups = engine.poll(Wait::ForGroup, &mut |_| {}).unwrap();
     assert_eq!(groups.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1]);
     assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
@@ -485,13 +485,13 @@ fn what_an_engine_lost_is_asked_for_again() {
             assert_eq!((finished, left), (48, 0));
             for (group, whole) in groups.unwrap().iter().zip(&whole) {
                 let pairs = group.completions.iter().zip(&whole.completions);
-                // In other company: their sums are rounded otherwise.
+                // The completions are decoded in other batches, which round their sums in another way.
                 assert!(pairs.clone().all(|(came, whole)| came.tokens == whole.tokens));
                 assert_eq!(pairs.count(), 3);
             }
         }
     }
-    // As long as groups come in between, it may die as often as it likes.
+    // The engine may die as often as it likes as long as groups come in between.
     let (groups, finished, left) = run(RETRIES + 5, false, true);
     assert_eq!((groups.unwrap().len(), finished, left), (16, 48, 0));
 
@@ -545,7 +545,7 @@ fn what_an_engine_answers_is_not_trusted() {
         let error = all::<()>(&mut engine, vec![request(1, 4, 2)]).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}, expected {expected:?}");
     }
-    // An engine may say of its progress what it likes, and rounds a little.
+    // An engine may report any progress, and rounds a little.
     let mut engine =
         Spoilt { asked: Vec::new(), change: |answers| first(answers).logprobs[0] = 1e-6 };
     let mut finished = 0;
@@ -555,12 +555,12 @@ fn what_an_engine_answers_is_not_trusted() {
     assert_eq!((groups.unwrap().len(), finished), (2, 4));
 }
 
-/// A completion of these tokens, as an engine of somebody else may give it.
+/// Gives a completion of these tokens, as somebody else's engine may give it.
 fn said(tokens: &[TokenId]) -> Completion {
     Completion::written(tokens.to_vec(), vec![-0.5; tokens.len()], FinishReason::Length)
 }
 
-/// Dies with everything in flight and begins anew, as often as `lost`: either when it is asked, or in
+/// An engine that dies with everything in flight and begins anew, `lost` times: either when it is asked, or in
 /// every second poll, when some groups have come.
 struct Unsteady<'a> {
     engine: LocalEngine<Decoder>,
@@ -605,7 +605,7 @@ impl RolloutEngine<Decoder> for Unsteady<'_> {
     }
 }
 
-/// Answers everything at once, and not as it was asked to.
+/// An engine that answers everything at once, and not as it was asked to.
 struct Spoilt {
     asked: Vec<GroupRequest>,
     change: fn(&mut Vec<(RequestId, Group)>),
@@ -637,7 +637,7 @@ impl<M> RolloutEngine<M> for Spoilt {
     }
 }
 
-/// A decoder whose copies to sample from are counted, and which fails when it is told to.
+/// A decoder that counts its copies for sampling, and fails when it is told to.
 #[derive(Module, Debug)]
 struct Watched {
     decoder: Decoder,
@@ -647,9 +647,9 @@ struct Watched {
 
 #[derive(Clone, Debug, Default)]
 struct Watch {
-    /// Held by the policy and each of its copies.
+    /// A handle that the policy and each of its copies hold. It counts them.
     held: Arc<()>,
-    /// The most copies that were there when another was made.
+    /// The largest number of copies that were there when another was made.
     before: Arc<AtomicUsize>,
     fails: Arc<AtomicBool>,
 }
@@ -722,13 +722,13 @@ impl PolicyModel for Watched {
 fn both_samplers_draw_the_same_tokens() {
     const ROWS: usize = 64;
     const VOCAB: usize = 97;
-    /// More than the rounding of a cumulative sum of 97 terms in f32.
+    /// The margin is more than the rounding of a cumulative sum of 97 terms in f32.
     const EDGE: f64 = 1e-6;
     let logits = normals(11, ROWS * VOCAB, 3.0);
     let mut stream = Seed::run(12).stream();
     let mut uniforms: Vec<f32> =
         (0..ROWS as u64).map(|row| stream.uniform_at(row) as f32).collect();
-    // The ends of the interval: the largest f32 below 1 is the one that rounding could push out.
+    // These are the ends of the interval. Rounding could push the largest f32 below 1 out of it.
     uniforms[0] = 0.0;
     uniforms[1] = 1.0 - f32::EPSILON / 2.0;
     for temperature in [0.0, 0.3, 1.0, 2.0] {
@@ -750,7 +750,7 @@ fn both_samplers_draw_the_same_tokens() {
                         .collect();
                     sample_on_host(&logits, &shifted, &sampling.choice())
                 };
-                // Where the uniform number lies on the edge of two tokens, either is right.
+                // If the uniform number lies on the edge of two tokens, either is right.
                 let (below, at, above) = (host(-EDGE), host(0.0), host(EDGE));
                 for row in 0..ROWS {
                     let right = [below[row], at[row], above[row]];
@@ -800,7 +800,7 @@ fn tokens_come_as_often_as_the_softmax_says() {
     }
 }
 
-/// Completions by prompt and index in the group; draws are told apart by their number.
+/// The completions by prompt and index in the group. Further draws of a prompt are numbered on.
 type Completions = BTreeMap<(u64, usize), Completion>;
 
 fn generate(
@@ -824,7 +824,7 @@ fn generate(
     completions
 }
 
-/// The same requests, drawn by `sampling`, with an id for each.
+/// Copies the requests, to be drawn by `sampling`, with an id for each.
 fn drawn(requests: &[GroupRequest], sampling: &Sampling) -> Vec<GroupRequest> {
     let sampling = Arc::new(sampling.clone());
     let numbered = (0..).zip(requests).map(|(id, request)| GroupRequest {
@@ -835,7 +835,7 @@ fn drawn(requests: &[GroupRequest], sampling: &Sampling) -> Vec<GroupRequest> {
     numbered.collect()
 }
 
-/// Their groups, in order.
+/// Generates the groups of the requests, in order.
 fn all<M>(
     engine: &mut dyn RolloutEngine<M>,
     requests: Vec<GroupRequest>,
@@ -843,7 +843,7 @@ fn all<M>(
     firebrick_rollout::generate(engine, requests, &mut |_| {})
 }
 
-/// `came` may be only a part of `reference`.
+/// Compares completions. `came` may be only a part of `reference`.
 fn assert_same(place: &str, came: &Completions, reference: &Completions) {
     for (key, completion) in came {
         assert_eq!(completion.tokens, reference[key].tokens, "{place}: {key:?}");
@@ -855,7 +855,7 @@ fn assert_same(place: &str, came: &Completions, reference: &Completions) {
     LOGPROBS.check(place, nested_pairs(&logprobs(came), &logprobs(reference)));
 }
 
-/// What each token's probability should be, from the definitions of top-k and top-p.
+/// Computes each token's probability from the definitions of top-k and top-p.
 fn probabilities(logits: &[f32], sampling: &Sampling) -> Vec<f64> {
     let exp = |&logit: &f32| (f64::from(logit) / sampling.temperature).exp();
     let weights: Vec<f64> = logits.iter().map(exp).collect();
@@ -875,7 +875,7 @@ fn probabilities(logits: &[f32], sampling: &Sampling) -> Vec<f64> {
     kept.iter().map(|weight| weight / total).collect()
 }
 
-/// Draws from every token.
+/// Makes a sampling that draws from every token.
 fn spread(temperature: f64, max_completion_tokens: usize, stop: Vec<TokenId>) -> Sampling {
     Sampling { temperature, top_k: 0, top_p: 1.0, max_completion_tokens, stop }
 }

@@ -1,5 +1,5 @@
-//! A pool of inference servers against servers that misbehave: nothing is lost, nothing comes twice, and what comes is what a
-//! good server would have said.
+//! A pool of inference servers meets servers that misbehave: nothing is lost, nothing comes twice, and every
+//! answer is what a good server would have said.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,8 @@ fn a_thousand_groups_come_once_each_although_two_of_four_servers_misbehave() {
         };
         Stub::start(POLICY, Options { work, faults: Box::new(fault), ..Options::default() })
     };
-    // One fails at every group, in all ways; the other at every fourth, and so is hard to tell from a good one.
+    // One server fails at every group, in all ways. The other fails at every fourth, and so is hard to tell
+    // from a good one.
     let stubs = [good(), faulty(1), good(), faulty(4)];
     let mut place = Place::new(&stubs, Dialect::Vllm);
     let mut heard = 0;
@@ -49,7 +50,7 @@ fn a_thousand_groups_come_once_each_although_two_of_four_servers_misbehave() {
     let answered = stubs.each_ref().map(Stub::answered);
     assert!(answered[0] > 200 && answered[2] > 200, "groups by server: {answered:?}");
     assert!(stubs.iter().all(|stub| !stub.seen().paused));
-    // A server that came back may still work on what it was asked for before.
+    // A server that came back may still work on earlier requests.
     let at_once = [&stubs[0], &stubs[2]].map(|stub| stub.seen().most_at_once);
     assert!(at_once.iter().all(|count| (2..=8).contains(count)), "{at_once:?} at once");
     let said = place.said();
@@ -65,11 +66,11 @@ fn each_fault_is_survived_in_either_dialect() {
     for dialect in [Dialect::Vllm, Dialect::Sglang] {
         let alone = place_of(vec![Options::default()], dialect).sample(requests(12), &mut |_| {});
         for fault in Fault::ALL {
-            // SGLang's answers have no places: a double is one more completion like another.
+            // SGLang's answers have no places, so a double looks like one more completion.
             if dialect == Dialect::Sglang && fault == Fault::Duplicate {
                 continue;
             }
-            // Well while it is given weights, and never after that.
+            // The server is well while it is given weights, and never after that.
             let fault = move |asked| (asked >= PROBES).then_some(fault);
             let always = Options { faults: Box::new(fault), ..Options::default() };
             let mut place = place_of(vec![always, Options::default()], dialect);
@@ -98,7 +99,7 @@ fn a_server_that_answers_200_and_keeps_its_weights_is_not_used() {
     let said = place.said().join("\n");
     assert!(said.contains("nats from the trainer's in the mean"), "{said}");
 
-    // A step that no tolerance would see: the log-probabilities move by a thousandth of it.
+    // No tolerance would see this step: the log-probabilities move by a thousandth of it.
     let mut place = place_of(vec![Options::default(), Options::default()], Dialect::Vllm);
     place.sample(requests(5), &mut |_| {});
     place.pool.publish(&Hashed::new(1.0 + 2e-5), 1).unwrap();
@@ -110,7 +111,7 @@ fn a_server_that_answers_200_and_keeps_its_weights_is_not_used() {
 fn a_step_that_a_server_has_missed_is_seen_however_small_it_is() {
     let mut place =
         place_of(vec![Options { keeps_weights: true, ..Options::default() }], Dialect::Vllm);
-    // It happens to have these.
+    // The server happens to have these weights.
     place.sample(requests(3), &mut |_| {});
     place.pool.publish(&Hashed::new(1.0 + 2e-5), 1).unwrap();
     let error = place.fail(requests(3));
@@ -125,7 +126,7 @@ fn log_probabilities_from_before_the_temperature_are_refused() {
     place.pool.publish(&POLICY, 0).unwrap();
     let error = place.fail(requests(3));
     assert!(error.contains("--logprobs-mode processed_logprobs"), "{error}");
-    // At 1 there is no difference.
+    // At temperature 1 there is no difference.
     let mut place = place_of(vec![raw()], Dialect::Vllm);
     assert_eq!(place.sample(requests(3), &mut |_| {}).len(), 3);
 }
@@ -176,7 +177,7 @@ fn the_same_weights_are_published_once_and_old_folders_are_removed() {
 
 #[test]
 fn a_server_that_comes_back_is_given_the_weights_before_it_is_used() {
-    // Nobody listens there: whoever comes later is another.
+    // Nobody listens at this address. The server that comes back below is another one.
     let mut place = Place::with(vec![Options::default()], Dialect::Vllm, |settings| {
         settings.servers.push("http://127.0.0.1:9".into());
     });
@@ -265,7 +266,7 @@ fn what_is_cancelled_is_ended_on_the_servers() {
     }
 }
 
-/// Groups that a server is asked for when it is given weights.
+/// The number of groups that a server is asked for when it is given weights.
 const PROBES: u64 = 1;
 
 /// A pool with its servers.
@@ -282,7 +283,7 @@ fn place_of(options: Vec<Options>, dialect: Dialect) -> Place {
 }
 
 impl Place {
-    /// Of servers that stay somebody else's.
+    /// Makes a pool of servers that stay somebody else's.
     fn new(stubs: &[Stub], dialect: Dialect) -> Place {
         let servers: Vec<String> = stubs.iter().map(Stub::base).collect();
         Place::with(Vec::new(), dialect, |settings| settings.servers = servers)
@@ -307,7 +308,7 @@ impl Place {
         form: Form,
         change: impl FnOnce(&mut Settings),
     ) -> Result<Place, String> {
-        // They begin with the weights of somebody else.
+        // The servers begin with the weights of somebody else.
         let stub = |options: Options| {
             let begins = if options.keeps_weights { POLICY } else { Hashed::new(9.0) };
             Stub::start(begins, options)
@@ -329,7 +330,7 @@ impl Place {
         self.said.lock().unwrap().clone()
     }
 
-    /// Groups of the policy that every test begins with, by their draws.
+    /// Samples groups of the policy that every test begins with. Gives them by their draws.
     fn sample(
         &mut self,
         requests: Vec<GroupRequest>,
@@ -340,7 +341,7 @@ impl Place {
         groups.into_iter().map(|group| (group.draw, group.completions)).collect()
     }
 
-    /// The same of the policy that was published last.
+    /// Samples groups of the policy that was published last. Gives them by their draws.
     fn sample_now(&mut self, requests: Vec<GroupRequest>) -> BTreeMap<u64, Vec<Completion>> {
         let groups = generate(&mut self.pool, requests, &mut |_| {}).unwrap();
         groups.into_iter().map(|group| (group.draw, group.completions)).collect()

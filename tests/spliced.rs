@@ -1,9 +1,9 @@
 //! The maths verifier on text as models write it: published GSM8K solutions whose last line is
 //! replaced by an answer, right or wrong, in one of the many dresses that models give it.
 //!
-//! `FIREBRICK_GSM8K` is the data set's folder, or one of its files (`train.jsonl`, `test.jsonl`);
-//! without it the test says aloud that it is skipped, and only the repository's own solutions are
-//! used. Every error is listed.
+//! `FIREBRICK_GSM8K` is the data set's folder, or one of its files (`train.jsonl`, `test.jsonl`). Without it
+//! the test says aloud that it is skipped, and only the repository's own solutions are used. Every error is
+//! listed.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -37,7 +37,7 @@ fn our_own_solutions_in_every_dress() {
     assert!(errors <= 1, "{errors} of 1000 verdicts are mistaken");
 }
 
-/// Mistaken verdicts among `count` responses, each said aloud.
+/// Counts the mistaken verdicts among `count` responses, and says each aloud.
 fn errors(name: &str, files: &[PathBuf], count: usize) -> usize {
     let solutions: Vec<Solution> = files
         .iter()

@@ -1,8 +1,8 @@
-//! The verifier against case files: what it has to reach on every suite.
+//! The verifier on case files: it has to reach a mark on every suite.
 //!
-//! `FIREBRICK_VERIFIER_DIR` names a folder of them, one suite a file, in the rows that
-//! `firebrick score` reads. Without it, or without a suite's file, the tests say aloud that they
-//! skip it. Every failing row is printed, also where the suite as a whole is good enough.
+//! `FIREBRICK_VERIFIER_DIR` names a folder of case files, one for each suite, with the rows that `firebrick
+//! score` reads. Without it, or without a suite's file, the tests say aloud that they skip it. Every failing
+//! row is printed, also if the suite as a whole is good enough.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -19,12 +19,12 @@ use firebrick_tests::{
     memory::{peak, reset_peak},
 };
 
-/// Rows whose expected verdict is mistaken, each with the reason. They are left out, and a row that
-/// comes to agree has to leave this list.
+/// Rows whose expected verdict is mistaken, each with the reason. They are left out. A row that comes to agree
+/// has to leave this list.
 const ARGUED: &[(&str, &str)] = &[];
 
-/// What one row may take: 50 ms in optimised code. Tests are built with hardly any optimisation and
-/// with checks of every addition, and are given four times as much.
+/// The time that one row may take: 50 ms in optimised code. Tests are built with hardly any optimisation and
+/// with checks of every addition, so they get four times as much.
 const LIMIT: Duration = Duration::from_millis(if cfg!(debug_assertions) { 200 } else { 50 });
 
 #[test]
@@ -44,7 +44,7 @@ fn what_math_verify_asserts_holds_here_as_well() {
     reach(&[("math_verify_tests", Share::AtLeast(0.99)), ("math_verify_choice", Share::All)]);
 }
 
-/// The best verifier of others was measured on two halves of each suite; this is its better one.
+/// The best other verifier was measured on two halves of each suite. These are its shares on the better half.
 #[test]
 fn no_other_verifier_does_better() {
     reach(&[
@@ -54,17 +54,17 @@ fn no_other_verifier_does_better() {
     ]);
 }
 
-/// Hostile rows are measured by time and memory; the verdicts are asked for as well, since who
-/// always says no is right about most of them.
+/// Hostile rows are measured by time and memory. Their verdicts count as well, since a verifier that always
+/// says no is right about most of them.
 #[test]
 fn hostile_rows_are_decided_in_bounded_time_and_memory() {
     let Some(rows) = rows("adversarial") else { return };
-    // Tables that are made at first use are not the row's time.
+    // Tables that are made at first use do not count towards a row's time.
     firebrick_reward::math::Verifier::default().judge("1", "\\boxed{1}");
     let before = reset_peak();
     let mut late = Vec::new();
     for row in &rows {
-        // A machine that is busy with other things is given two more tries.
+        // A machine that is busy with other things gets two more tries.
         let times: Vec<Duration> = (0..3).map(|_| time(row)).collect();
         if times.iter().all(|time| *time > LIMIT) {
             late.push(format!("{} took {times:?}, expected at most {LIMIT:?}", name(row)));
@@ -80,7 +80,7 @@ fn hostile_rows_are_decided_in_bounded_time_and_memory() {
     reach(&[("adversarial", Share::AtLeast(0.98))]);
 }
 
-/// How many of a suite's rows have to be judged as expected.
+/// The share of a suite's rows that have to be judged as expected.
 #[derive(Clone, Copy, Debug)]
 enum Share {
     All,
@@ -105,7 +105,7 @@ fn reach<const SUITES: usize>(suites: &[(&str, Share); SUITES]) -> [Option<Resul
     results
 }
 
-/// What a suite came to, without rows that are disputed, argued, or only there to be survived.
+/// The result of a suite, without rows that are disputed, argued, or only there to be survived.
 struct Result {
     rows: usize,
     false_positives: usize,
@@ -181,7 +181,7 @@ fn name(row: &Row) -> &str {
     row.id.as_deref().unwrap_or("a row without an id")
 }
 
-/// The last 80 characters or so.
+/// Gives the last 80 characters or so.
 fn end(text: &str) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(80))..]
 }

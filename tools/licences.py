@@ -1,4 +1,4 @@
-"""The crates that are linked into the program: their licences with the texts, and a bill of materials.
+"""Lists the crates that are linked into the program: their licences with the texts, and a bill of materials.
 
     python3 tools/licences.py TARGET FEATURES THIRD-PARTY.txt sbom.cdx.json
 
@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 PROGRAM = "firebrick-cli"
-# Files that say under what terms a crate is given.
+# The names of files that state the terms of a crate.
 NAMES = ("license", "licence", "copying", "notice", "copyright", "unlicense")
 
 
@@ -22,9 +22,9 @@ def cargo(*arguments):
 
 
 def linked(target, features):
-    """The packages behind the program's ordinary dependencies, without what only builds them."""
+    """Finds the packages behind the program's ordinary dependencies, without those that only build them."""
     chosen = [] if features == "cpu" else ["--features", features]
-    # Metadata has every package that some feature might bring; the tree has those that are built.
+    # The metadata has every package that some feature might bring. The tree has those that are built.
     tree = cargo(
         "tree", "--locked", "--package", PROGRAM, "--edges", "normal,no-proc-macro", "--target", target,
         "--prefix", "none", "--format", "{p}", *chosen,
@@ -52,7 +52,7 @@ def linked(target, features):
 
 
 def texts(package):
-    """The files of terms in a crate's folder."""
+    """Reads the files of terms in a crate's folder."""
     folder = pathlib.Path(package["manifest_path"]).parent
     files = [path for path in sorted(folder.iterdir()) if path.is_file()]
     files = [path for path in files if path.stem.lower().startswith(NAMES)]
@@ -94,7 +94,7 @@ def bill(packages, edges, target, features):
             "purl": purl(package),
         }
         if package["license"]:
-            # What cargo once wrote as a slash.
+            # Cargo once wrote OR as a slash.
             expression = package["license"].replace("/", " OR ")
             made["licenses"] = [{"expression": expression}]
         return made

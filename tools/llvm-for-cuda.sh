@@ -65,14 +65,14 @@ version=$(sed -n '/^name = "tracel-llvm-bundler"$/{n;s/^version = "\(.*\)"$/\1/p
 [ -n "$version" ] || fail "Cargo.lock has no tracel-llvm-bundler: nothing in this build needs LLVM"
 major=${version%%.*}
 
-# Only the compiler of the machine itself and the GPU's are kept of LLVM's twenty.
+# Only two of LLVM's twenty compilers are kept: the machine's own and the GPU's.
 case $(uname -sm) in
     'Linux x86_64') targets=(X86 NVPTX) arch=amd64 triplet=x86_64-linux-gnu ;;
     'Linux aarch64') targets=(AArch64 NVPTX) arch=arm64 triplet=aarch64-linux-gnu ;;
     *) fail "this is for Linux on x86_64 or aarch64, not $(uname -sm)" ;;
 esac
 
-# A relative XDG_DATA_HOME is not looked at, as its specification asks.
+# A relative XDG_DATA_HOME is ignored, as its specification asks.
 case ${XDG_DATA_HOME-} in
     /*) data=$XDG_DATA_HOME ;;
     *) data=${HOME:?HOME is not set}/.local/share ;;
@@ -80,7 +80,7 @@ esac
 dest=$data/tracel/tracel-llvm-$version
 
 if [ -z "$download" ]; then
-    # The crate takes the folder as it is where this file is in it.
+    # The crate takes the folder as it is if this file is in it.
     if [ -e "$dest/.tracel-llvm-installed" ]; then
         say "already there: $dest"
         exit 0
@@ -94,7 +94,7 @@ else
     home=$download
 fi
 
-# Next to where the result goes, so that the last step is one rename.
+# The work is next to the place of the result, so that the last step is one rename.
 mkdir -p "$home"
 home=$(cd "$home" && pwd)
 work=$(mktemp -d "$home/.llvm-for-cuda.XXXXXX")
@@ -104,8 +104,8 @@ trap 'exit 143' TERM HUP
 
 # ---- the packages ---------------------------------------------------------------------------
 
-# apt with lists, cache and sources of its own. The machine's proxies and other settings hold; what
-# the machine has apt do after an update, such as cleaning its caches, does not.
+# Runs apt with lists, cache and sources of its own. The machine's proxies and other settings hold. Commands
+# that the machine has apt run after an update, such as cleaning its caches, do not run.
 private_apt() {
     local command=$1
     shift
@@ -196,21 +196,21 @@ llvm=$(echo "$root"/lib/llvm-*/lib)
 mkdir -p "$new/bin" "$new/lib" "$new/include"
 mv "$root/include/llvm-$major/llvm" "$root/include/llvm-c-$major/llvm-c" "$new/include/"
 
-# Everything in lib is bundled into one Rust library, so what cannot be used is left out: other
-# machines' code generators, and the parts of LLVM that are programs' own.
+# Everything in lib is bundled into one Rust library, so the useless parts are left out: code generators for
+# other machines, and the parts of LLVM that belong to programs of its own.
 keep=$(IFS='|'; echo "${targets[*]}")
 dropped=$(sed -n 's/^LLVM_TARGET(\(.*\))$/\1/p' "$new/include/llvm/Config/Targets.def" | grep -vxE "$keep")
 for target in $dropped; do rm -f "$llvm/libLLVM$target"[A-Z]*.a; done
 rm -f "$llvm"/libLLVM{BOLT,Exegesis,Fuzz,TableGen}*.a
-# These lists are what `LLVMInitializeAllTargets` and its like go through.
+# `LLVMInitializeAllTargets` and its like go through these lists.
 sed -i -E "/^LLVM_[A-Z_]+\(/{/\(($keep)\)/!d}" "$new"/include/llvm/Config/*.def
 mv "$llvm"/libLLVM*.a "$root/lib/$triplet"/lib{z,zstd}.a "$new/lib/"
-# The linker finds this one before the system's shared one, which may be older than LLVM asks for.
+# The linker finds this C++ library before the system's shared one, which may be older than LLVM asks for.
 mv "$root"/lib/gcc/"$triplet"/*/libstdc++.a "$new/lib/"
 
-# The packages are compiled against a newer glibc than a stable distribution has. These are the
-# functions of it they use, by their newer names, written with the older ones. arc4random is new in
-# 2.36, mallinfo2 in 2.33 and the flag in 2.32: with our own, a program also runs where glibc is 2.28.
+# The packages are compiled against a newer glibc than a stable distribution has. This file has the functions of
+# that glibc that they use, by their newer names, written with the older ones. arc4random is new in 2.36,
+# mallinfo2 in 2.33 and the flag in 2.32. With our own, a program also runs where glibc is 2.28.
 cat >"$work/glibc.c" <<'C'
 #include <stdarg.h>
 #include <stdint.h>
@@ -250,10 +250,10 @@ uint32_t arc4random(void) {
 }
 C
 cc -O2 -fPIC -std=gnu11 -D_GNU_SOURCE -c "$work/glibc.c" -o "$work/glibc.o"
-# The C++ library is what the linker reads last, so it is where they are found by all the others.
+# The linker reads the C++ library last, so all the others find these functions there.
 ar rs "$new/lib/libstdc++.a" "$work/glibc.o" 2>/dev/null
 
-# Build scripts ask llvm-config what to link. The package's own is a program for its own suite, and
+# Build scripts ask llvm-config what to link. The package's own llvm-config is a program for its own suite, and
 # would answer with libraries that are not here.
 full=$(sed -n 's/^#define LLVM_VERSION_STRING "\(.*\)"$/\1/p' "$new/include/llvm/Config/llvm-config.h")
 cat >"$new/bin/llvm-config" <<'SH'
@@ -283,7 +283,7 @@ chmod +x "$new/bin/llvm-config"
 
 # ---- does it work? --------------------------------------------------------------------------
 
-# A program that compiles an empty kernel for a GPU, optimiser and all, as the kernels will be.
+# The test program compiles an empty kernel for a GPU, optimiser and all, as real kernels are compiled.
 say "linking a test program"
 cat >"$work/test.c" <<'C'
 #include <llvm-c/Core.h>

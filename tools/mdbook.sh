@@ -10,7 +10,7 @@ for found in "$(command -v mdbook || true)" "$tools/bin/mdbook"; do
         exit
     fi
 done
-# In the dev profile: it is quicker to build by far, and renders a book this size at once.
+# The dev profile is quicker to build by far, and renders a book of this size at once.
 cargo install mdbook --version "$version" --locked --no-default-features --features search \
     --root "$tools" --profile dev >&2
 echo "$tools/bin/mdbook"

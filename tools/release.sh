@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes what is given away: archives and a Python wheel for Linux on x86-64 that run wherever glibc is 2.28
+# Makes the files of a release: archives and a Python wheel for Linux on x86-64 that run wherever glibc is 2.28
 # or newer (Debian 10, Ubuntu 18.10, RHEL 8), with checksums, licences and a bill of materials.
 # `tools/release.sh --help` says how.
 set -euo pipefail
@@ -25,10 +25,10 @@ TEXT
 fail() { echo "release.sh: $*" >&2; exit 1; }
 say() { echo "release.sh: $*" >&2; }
 
-# The newest version of glibc that a program asks for.
+# Prints the newest version of glibc that a program asks for.
 newest_glibc() { objdump -T "$1" | grep -oE 'GLIBC_[0-9]+(\.[0-9]+)+' | cut -d _ -f 2 | sort -uV | tail -n 1; }
 
-# A wheel with these features, in $2.
+# Builds a wheel with the features $1, in the folder $2.
 wheel() {
     local features=$1 out=$2
     local chosen=()
@@ -37,7 +37,7 @@ wheel() {
         --out "$out" "${chosen[@]}" >&2
 }
 
-# The archive of what is in the wheel $2.
+# Makes the archive of the program that is in the wheel $2.
 archive() {
     local features=$1 wheel=$2 out=$3 name folder program newest
     name=firebrick-$version-$TARGET

@@ -1,18 +1,18 @@
-"""Whether the CPU's bodies are compiled for wide vectors: python tools/vectors.py target/release/firebrick
+"""Checks that the CPU's bodies are compiled for wide vectors: python tools/vectors.py target/release/firebrick
 
-`simd!` of firebrick-kernels runs a closure in a function that is compiled for AVX-512 or AVX2. What is not inlined into that
-function is compiled for every x86-64 processor, and is slow without a word of anybody. So this looks into the program, with
-binutils, for calls and jumps from such a function to any other but those that take memory or end the program. It ends with
-1 if there is one.
+`simd!` of firebrick-kernels runs a closure in a function that is compiled for AVX-512 or AVX2. Code that is not
+inlined into that function is compiled for every x86-64 processor, and is slow without a word. So this script looks
+into the program, with binutils, for calls and jumps from such a function to any other, except to functions that
+take memory or end the program. It ends with 1 if there is one.
 """
 
 import re
 import subprocess
 import sys
 
-# Functions in which pulp runs what it is given.
+# pulp runs the closures that it is given in these functions.
 WIDE = re.compile(r"pulp::x86::v[34]::V[34]::vectorize::imp")
-# What they may call: bounds that are broken, memory that is taken, moved and given back.
+# They may call these functions: for broken bounds, and for memory that is taken, moved and given back.
 PLAIN = re.compile(
     r"core::(slice::index|panicking|option::(expect|unwrap)|result::unwrap)|alloc::(raw_vec|alloc)|"
     r"__rustc|__rust_|_Unwind_|mem(set|cpy|move|cmp)\b|bcmp\b"
@@ -25,7 +25,7 @@ def main(program):
         address, kind, name = (line.split(" ", 2) + ["", ""])[:3]
         if kind in ("t", "T") and address:
             names[int(address, 16)] = name
-    # Calls go through a table, whose entries the loader fills in.
+    # Calls go through a table whose entries the loader fills in.
     table = {}
     for line in run("objdump", "--dynamic-reloc", program):
         if found := re.match(r"([0-9a-f]+) R_X86_64_RELATIVE\s+\*ABS\*\+0x([0-9a-f]+)", line):

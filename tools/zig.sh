@@ -10,7 +10,7 @@ folder=$(cd "$folder" && pwd)
 cd "$(dirname "$0")/.."
 python=$(tools/venv.sh tools/release.txt)/python
 for target in x86_64-windows-gnu aarch64-macos; do
-    # cc's own --target, such as arm64-apple-macosx, is none of zig's.
+    # zig does not know cc's own --target, such as arm64-apple-macosx.
     cat >"$folder/cc-$target" <<SH
 #!/usr/bin/env bash
 arguments=()
@@ -24,8 +24,8 @@ exec "$python" -m ziglang cc -target $target "\${arguments[@]}"
 SH
     chmod +x "$folder/cc-$target"
 done
-# zig has a C++ library of its own, which is not the one that LLVM was compiled with, and takes no static library
-# where a shared one is asked for: so what lies in a folder of the link is given by its path.
+# zig has a C++ library of its own, which is not the one that LLVM was compiled with. It also takes no static
+# library where a shared one is asked for. So a library in a folder of the link is given by its path.
 cat >"$folder/cc-linux" <<SH
 #!/usr/bin/env bash
 arguments=() folders=() before=

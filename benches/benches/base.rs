@@ -1,14 +1,15 @@
-//! The cost of frozen weights in fewer bits, and of sampling from adapters beside them or merged. A JSON
-//! object on stdout.
+//! Measures the cost of frozen weights in fewer bits, and of sampling from adapters beside them or merged.
+//! Prints a JSON object on stdout.
 //!
 //! ```text
 //! cargo bench -p firebrick-benches --bench base -- MODEL TEXT
 //! ```
 //!
-//! MODEL is a Hugging Face folder, TEXT a file of plain text, of which the first 8,192 tokens are read, 512 at a
-//! time. Of each format: perplexity of the text, how far its tokens' log-probabilities are from those of f32, in
-//! nats, the seconds to load and to read, and tokens per second while 16 completions are sampled. The adapters have
-//! rank 16, are on all projections, and move the weights about as far as a short training does.
+//! MODEL is a Hugging Face folder. TEXT is a file of plain text, of which the first 8,192 tokens are read, 512
+//! at a time. For each format the bench measures the perplexity of the text, the distance of its tokens'
+//! log-probabilities from those of f32, in nats, the seconds to load and to read, and the tokens per second
+//! while 16 completions are sampled. The adapters have rank 16, are on all projections, and move the weights
+//! about as far as a short training does.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints its result")]
 
@@ -60,7 +61,7 @@ fn main() {
     println!("{:#}", json!({ "tokens": tokens.len(), "window": WINDOW, "formats": rows }));
 }
 
-/// A text's perplexity and speed, and its log-probabilities; how far they are from others.
+/// Measures a text's perplexity and speed, its log-probabilities, and their distance from others.
 fn measure(policy: &Decoder, tokens: &[TokenId], others: Option<&[f32]>) -> (Value, Vec<f32>) {
     let samples: Vec<Sample> =
         tokens.chunks(WINDOW).filter(|window| window.len() > 1).map(sample).collect();
@@ -92,7 +93,7 @@ fn sample(window: &[TokenId]) -> Sample {
     Sample::new(first, &completion, 0)
 }
 
-/// Tokens per second.
+/// Samples, and gives the tokens per second.
 fn sampled(policy: &Decoder, tokens: &[TokenId]) -> f64 {
     let mut engine = LocalEngine::new(policy, Arc::new(Silent), ROWS, 2048, SampleOn::Host);
     let sampling = Sampling {
@@ -109,7 +110,7 @@ fn sampled(policy: &Decoder, tokens: &[TokenId]) -> f64 {
     (ROWS * COMPLETION) as f64 / began.elapsed().as_secs_f64()
 }
 
-/// The model with adapters that are no zeros.
+/// Gives the model adapters that are no zeros.
 fn adapted(decoder: Decoder) -> Decoder {
     let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
     let lora = Lora { rank: 16, alpha: 32.0, targets, ..Lora::default() };

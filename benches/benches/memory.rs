@@ -1,16 +1,17 @@
-//! What an update holds at most, and how long it takes: one sequence, one update, one process. A JSON object
-//! on stdout.
+//! Measures the most memory that an update holds, and how long it takes: one sequence, one update, one process.
+//! Prints a JSON object on stdout.
 //!
 //! ```text
 //! cargo bench -p firebrick-benches --bench memory -- SHAPE TOKENS all|lora WHOLE_LAYERS [UPDATES]
 //! cargo bench -p firebrick-benches --bench memory -- smollm2 2048 lora 0
 //! ```
 //!
-//! `recurrent` and `experts` are four layers of some width with a small vocabulary: what one layer's pass holds shows there.
+//! `recurrent` and `experts` are four layers of some width with a small vocabulary, so that the memory of one
+//! layer's pass shows.
 //!
-//! The weights are random, and so are the tokens: a prompt of 128, the rest completion. The peak is the
+//! The weights are random, and so are the tokens: a prompt of 128, and the rest completion. The peak is the
 //! process's own, as Linux counts it, from the loaded model to the end of AdamW's last step. There are two
-//! updates, unless another number is asked for: the first touches memory that the second finds.
+//! updates unless another number is asked for: the first touches memory that the second finds.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
@@ -44,10 +45,10 @@ fn main() {
         let lora = Lora { rank: 16, alpha: 32.0, targets, ..Lora::default() };
         policy = policy.with_lora(lora, seed);
     }
-    // The portions that the book's table was measured with.
+    // The book's table was measured with these portions.
     policy = policy.with_grain(Grain { tokens: 1024, ..Grain::default() });
     let weights = resident("VmRSS");
-    // From here on: reading or making weights has a peak of its own.
+    // The peak counts from here on, because reading or making weights has a peak of its own.
     std::fs::write("/proc/self/clear_refs", "5").expect("Linux forgets the peak");
     let updater =
         dapo::updater(Cut { whole_layers, logits: 1 << 21, waiting_logits: 0, ..Cut::default() });
@@ -82,7 +83,7 @@ fn main() {
     );
 }
 
-/// GiB of this process, as `/proc/self/status` counts them.
+/// Reads the GiB of this process, as `/proc/self/status` counts them.
 fn resident(key: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
     let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));

@@ -1,12 +1,13 @@
-//! The groups that a pool of servers samples in a second, when two of four misbehave and when those two are not there.
+//! Measures the groups that a pool of servers samples in a second: when two of four misbehave, and when those
+//! two are not there.
 //!
 //! ```text
 //! cargo bench -p firebrick-benches --bench servers
 //! ```
 //!
-//! The servers are stubs of this process: each works on 4 groups at once, and a group takes it 20 ms. A faulty one fails at
-//! every group, or at every fourth, in nineteen ways in turn, silence among them. Prints the seconds of 1,000 groups, five
-//! times in turn, and the medians of the ratios.
+//! The servers are stubs of this process. Each works on 4 groups at once, and a group takes it 20 ms. A faulty
+//! one fails at every group, or at every fourth, in nineteen ways in turn, silence among them. Prints the
+//! seconds of 1,000 groups, five times in turn, and the medians of the ratios.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
@@ -50,7 +51,7 @@ fn good() -> Stub {
     Stub::start(Hashed::new(1.0), Options { work: WORK, ..Options::default() })
 }
 
-/// Fails at every group of so many.
+/// Starts a server that fails at one group of every `every`.
 fn faulty(every: u64) -> Stub {
     let fault = move |asked: u64| {
         let place = (asked / every) as usize % Fault::ALL.len();
@@ -64,7 +65,7 @@ fn seconds(folder: &Path, stubs: &[Stub]) -> Result<f64, Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let mut pool = pool(folder, stubs)?;
     pool.publish(&Hashed::new(1.0), 0)?;
-    // Until the weights are there.
+    // This waits until the weights are there.
     generate(&mut pool, requests(8), &mut |_| {})?;
     let began = Instant::now();
     let groups = generate(&mut pool, requests(GROUPS), &mut |_| {})?;

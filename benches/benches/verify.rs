@@ -1,15 +1,14 @@
-//! The maths verifier, timed: what one judgement takes.
+//! Times the maths verifier: how long does one judgement take?
 //!
 //! ```text
 //! FIREBRICK_VERIFIER_DIR=… cargo bench -p firebrick-cli -p firebrick-benches --bench verify
 //! cargo bench -p firebrick-cli -p firebrick-benches --bench verify -- length      a part of it
 //! ```
 //!
-//! `suite/…` is the mean of one judgement over the rows of a case file in the folder that the
-//! variable names, one after the other on one core, each by the rule of its `config.mode`; the same
-//! rows as `firebrick score` reads. `length/…` is one judgement of a long response: linear growth
-//! shows as equal bytes per second. `batch/…` is the mean of one judgement within a batch on
-//! several threads.
+//! `suite/…` is the mean of one judgement over the rows of a case file in the folder that the variable names.
+//! The rows are those that `firebrick score` reads. They are judged one after the other on one core, each by
+//! the rule of its `config.mode`. `length/…` is one judgement of a long response: linear growth shows as equal
+//! bytes per second. `batch/…` is the mean of one judgement within a batch on several threads.
 
 #![expect(clippy::print_stderr, reason = "a bench says what it skips")]
 
@@ -59,7 +58,7 @@ fn suites(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The time of so many judgements, each as long as the mean over the cases.
+/// Gives the time of so many judgements, each as long as the mean over the cases.
 fn per_case(cases: &[(Rule, Row)], passes: u64) -> Duration {
     let began = Instant::now();
     for _ in 0..passes {
@@ -87,7 +86,7 @@ fn length(criterion: &mut Criterion) {
         ("nothing", ""),
     ] {
         for bytes in [10_000, 100_000, 1_000_000] {
-            // What has no answer has no number that could be taken for one either.
+            // A response without an answer has no number either that could be taken for one.
             let mut response = if end.is_empty() { letters(bytes) } else { working(bytes) };
             response += end;
             group.throughput(Throughput::Bytes(response.len() as u64));
@@ -103,7 +102,7 @@ fn length(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Prose with formulas, as a model works towards an answer.
+/// Writes prose with formulas, as a model does on the way to an answer.
 fn working(bytes: usize) -> String {
     let mut text = String::new();
     for step in 1.. {

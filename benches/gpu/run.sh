@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Measures firebrick on a machine with a GPU that has neither cargo nor a network: built and packed on
-# one machine, run on another. `benches/gpu/run.sh --help` says how.
+# Measures firebrick on a machine with a GPU that has neither cargo nor a network. The program is built and
+# packed on one machine, and run on another. `benches/gpu/run.sh --help` says how.
 #
-# It is bash, sed and coreutils alone. A container for GPUs often has no python3 and no jq, and neither is
-# missed: what the programs print is JSON already, so the report is mostly their words, put together.
+# The script needs bash, sed and coreutils alone. A container for GPUs often has no python3 and no jq, and
+# neither is missed: the programs print JSON already, so the report is mostly their words, put together.
 set -euo pipefail
 # Mesa's layer that asks a desktop for its preferred device would fill the reports with complaints.
 export LC_ALL=C NODEVICE_SELECT=1
@@ -52,10 +52,10 @@ say() { echo "run.sh: $*" >&2; }
 
 # ---- the machine that builds ----------------------------------------------------------------
 
-# What cargo prints about the program that it made, down to its path.
+# Reads the program's path from what cargo prints about it.
 executable() { sed -n "/\"kind\":\[\"bin\"\]/s/.*\"executable\":\"\([^\"]*\)\".*/\1/p"; }
 
-# The toolkit's libdevice, where the program itself would look for it.
+# Prints the path of the toolkit's libdevice, where the program itself would look for it.
 toolkit_libdevice() {
     local root
     for root in "${CUDA_PATH:-/usr/local/cuda}" /opt/cuda /usr/lib/cuda /usr; do
@@ -78,8 +78,8 @@ pack() {
     trap "rm -rf '$work'" EXIT
     [ -z "$libdevice" ] || libdevice=$(realpath "$libdevice")
 
-    # With zig it runs on older systems than this one. The folder is its own, because cargo builds everything anew for
-    # another linker.
+    # With zig the program runs on older systems than this one. The folder is its own, because cargo builds
+    # everything anew for another linker.
     local own=${CARGO_TARGET_DIR:-$top/target}/gpu
     if "$top/tools/zig.sh" "$own/zig"; then
         export "CARGO_TARGET_$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_LINKER=$own/zig/cc-linux"
@@ -117,13 +117,13 @@ pack() {
 
 # ---- JSON -----------------------------------------------------------------------------------
 
-# Standard input as a string.
+# Prints the standard input as a JSON string.
 string() {
     printf '"%s"\n' "$(tr -d '\000-\010\013-\037\177' |
         sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/\t/\\t/g' | sed -e ':a' -e '$!{N;ba' -e '}' -e 's/\n/\\n/g')"
 }
 
-# The object in file $1, or null where a program did not get to print a whole one.
+# Prints the object in file $1, or null if a program did not get to print a whole one.
 object() {
     local text
     text=$(cat "$1")
@@ -150,8 +150,8 @@ gpus() {
     echo ']'
 }
 
-# Runs a program for $1 seconds at most, or for `limit` where that is set; leaves what it prints in $work/out and the last
-# it said in $work/said, and sets `code`, `seconds` and `allowed`.
+# Runs a program for $1 seconds at most, or for `limit` if that is set. Leaves its standard output in $work/out
+# and its standard error in $work/said, and sets `code`, `seconds` and `allowed`.
 timed() {
     local began left=$((until - $(date +%s)))
     allowed=${limit:-$1}
@@ -172,7 +172,7 @@ timed() {
     seconds=$(printf '%d.%03d' $((took / 1000)) $((took % 1000)))
 }
 
-# The report of what `timed` ran: $1 names its result, $2 is the result.
+# Prints the report of what `timed` ran. $1 names its result, $2 is the result.
 outcome() {
     local error=null
     [ "$code" = 0 ] || error=$(tail -n 20 "$work/said" | string)
@@ -199,17 +199,17 @@ part_suite() {
     ended suite
 }
 
-# The smallest size there is: what is wanted stands above it.
+# This is the smallest size there is. The wanted limits stand above its results.
 part_limits() {
     timed 40 "$folder/firebrick" bench 1m --device "$device" --products --phases rollout --rows 1 --completion 1 --runs 1 --json
     result=$(outcome report "$(object "$work/out")")
     ended limits
 }
 
-# The last value of the metric $1 in the lines of the standard input.
+# Prints the last value of the metric $1 in the lines of the standard input.
 metric() { sed -n "s/.*\"${1//\//\\/}\": *\([-0-9.e]*\).*/\1/p" | tail -n 1; }
 
-# One size and one format at a time: what one of them is too large for costs the others nothing.
+# Runs one size and one format at a time: if one of them is too large, the others lose nothing.
 part_bench() {
     local size dtype all=''
     for size in "$@"; do
@@ -224,7 +224,7 @@ part_bench() {
     result="[$all]"
 }
 
-# The narrow format that a device has: bf16 before f16, by the listing of its doctor.
+# Prints the narrow format that a device has: bf16 before f16, by the listing of its doctor.
 narrowest() {
     local formats
     formats=$("$folder/firebrick" doctor --device "$device" 2>/dev/null | sed -n 's/.*, computes f32//p' | head -n 1)
@@ -234,7 +234,7 @@ narrowest() {
     esac
 }
 
-# The quickstart with a twentieth of its work: what it came to, step by step.
+# Trains the quickstart with a twentieth of its work, and reports its metrics step by step.
 curve() {
     local device=$1
     rm -rf "$work/runs"
@@ -248,7 +248,8 @@ curve() {
     reached=$(metric eval/heldout_accuracy 2>/dev/null <"$metrics" || true)
 }
 
-# Accuracies of 100 sums have a standard error of 0.05 at most, and both are drawn from other tokens after a while.
+# Accuracies of 100 sums have a standard error of 0.05 at most, and after a while both are drawn from other
+# tokens.
 part_train() {
     curve "$device"
     page+="           held-out accuracy ${reached:-unknown}, on the CPU ${cpu_reached:-unknown}"$'\n'
@@ -303,8 +304,8 @@ PY
     ended torch
 }
 
-# The devices in doctor's listing $1 but the CPU. What is missing and what was tested name devices too,
-# in lists of their own, which are cut off.
+# Prints the devices in doctor's listing $1 but the CPU. The lists of missing and of tested devices name devices
+# too, so they are cut off.
 usable() {
     tr -d '\n' <"$1" | sed -e 's/.*"devices": *\[//' -e 's/"missing": *\[.*//' -e 's/"reports": *\[.*//' |
         grep -o '"device": *"[^"]*"' | cut -d '"' -f 4 | grep -v '^cpu' || true
@@ -329,15 +330,15 @@ run() {
     [ -x "$folder/firebrick" ] || fail "'$place' has no program 'firebrick' in it"
     [ $# != 0 ] || set -- qwen2.5-0.5b qwen2.5-1.5b
 
-    # The program takes libdevice from $CUDA_PATH, and the toolkit a user points to goes first.
+    # The program takes libdevice from $CUDA_PATH. A toolkit that a user points to goes first.
     local carried=$folder/cuda
     if [ -z "${CUDA_PATH-}" ] && [ -d "$carried" ]; then export CUDA_PATH=$carried; fi
 
     until=$(($(date +%s) + total))
-    # Outside any folder whose cubecl.toml or recipes could change what is measured.
+    # This leaves any folder whose cubecl.toml or recipes could change what is measured.
     cd "$work"
     timed 60 "$folder/firebrick" doctor --json
-    # 1 says that a device is broken, which the listing then tells.
+    # Exit code 1 says that a device is broken, which the listing then tells.
     [ "$code" -le 1 ] || fail "firebrick doctor does not run here: $(tail -n 1 "$work/said")"
     local listing
     listing=$(object "$work/out")

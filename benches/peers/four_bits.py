@@ -1,11 +1,11 @@
-"""The perplexity of a model whose weights are rounded to 4 bits in other ways: the peer of `benches/base.rs`.
+"""Measures the perplexity of a model with weights rounded to 4 bits in other ways: the peer of `benches/base.rs`.
 
     pip install torch transformers
     python benches/peers/four_bits.py MODEL TEXT
 
-The first 4,096 tokens of TEXT, 512 at a time, in float32. `ours` has a scale for every 32 inputs of an output, with
-the least squares of errors among six; `nf4` is that of Dettmers et al. 2023 with a scale for every 64. The
-projections of the layers are rounded, and nothing else.
+It reads the first 4,096 tokens of TEXT, 512 at a time, in float32. `ours` has a scale for every 32 inputs of an
+output, the one of six with the least squares of errors. `nf4` is the format of Dettmers et al. 2023 with a scale for
+every 64. The projections of the layers are rounded, and nothing else.
 """
 
 import sys

@@ -1,11 +1,12 @@
-"""The most that an update holds in PyTorch, and how long it takes: the peer of `benches/memory.rs`.
+"""Measures the most memory of an update in PyTorch, and how long it takes: the peer of `benches/memory.rs`.
 
     pip install torch transformers peft
     python benches/peers/memory.py TOKENS all|lora [--checkpointing] [--updates 2]
 
-One sequence of random tokens, a prompt of 128 and the rest completion, through a random model of the shape of
-SmolLM2-135M in float32 with `sdpa`; DAPO's loss, clipped gradient, AdamW. The logits are made for the completion
-alone. A JSON object on stdout; the peak is the process's own, as Linux counts it, from the loaded model on.
+It sends one sequence of random tokens, a prompt of 128 and the rest completion, through a random model of the shape
+of SmolLM2-135M in float32 with `sdpa`; the update has DAPO's loss, a clipped gradient and AdamW. The logits are made
+for the completion alone. It prints a JSON object on stdout. The peak is the process's own, as Linux counts it, from
+the loaded model on.
 """
 
 import argparse
@@ -34,7 +35,7 @@ def main():
     torch.set_num_threads(os.cpu_count())
     model = policy(args)
     weights = resident("VmRSS")
-    # From here on: making weights has a peak of its own.
+    # The peak counts from here on, because making weights has a peak of its own.
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
     ids = torch.randint(0, 49_152, (1, args.tokens))
@@ -59,7 +60,7 @@ def main():
 
 
 def policy(args):
-    """SmolLM2-135M's shape, with random weights."""
+    """Makes a model of SmolLM2-135M's shape, with random weights."""
     config = LlamaConfig(
         vocab_size=49_152, hidden_size=576, num_hidden_layers=30, num_attention_heads=9,
         num_key_value_heads=3, intermediate_size=1536, max_position_embeddings=args.tokens,
@@ -80,7 +81,7 @@ def policy(args):
 
 
 def dapo(model, ids):
-    """The clipped loss of one completion with an advantage of 1, a mean over its tokens."""
+    """Computes the clipped loss of one completion with an advantage of 1, a mean over its tokens."""
     completion = ids[:, PROMPT:]
     out = model(input_ids=ids, use_cache=False, logits_to_keep=completion.shape[1] + 1)
     logits = out.logits[:, :-1]
@@ -92,7 +93,7 @@ def dapo(model, ids):
 
 
 def resident(key):
-    """GiB of this process."""
+    """Reads the GiB of this process."""
     with open("/proc/self/status") as file:
         line = next(line for line in file if line.startswith(key + ":"))
     return int(line.split()[1]) / 2**20

@@ -1,4 +1,4 @@
-"""Puts what `firebrick bench --json` and `speed.py` measured side by side: a table on stdout.
+"""Puts the measurements of `firebrick bench --json` and `speed.py` side by side: a table on stdout.
 
     python benches/peers/ratios.py FIREBRICK.json... PEER.jsonl...
 """

@@ -1,13 +1,14 @@
-"""How fast transformers, PyTorch and TRL are at what `firebrick bench` measures: a JSON object per phase on stdout.
+"""Measures the phases of `firebrick bench` with transformers, PyTorch and TRL: a JSON object per phase on stdout.
 
     pip install -r benches/peers/python.txt
     python benches/peers/speed.py 1m rollout spread update recompute step [--runs 5]
 
-The same sizes, f32 and eager: 64 prompts of 32 random tokens and 128 of completion through `generate`, all of one
-length or ended between 8 and 128; an update of those 64 rows with `sdpa`, DAPO's loss on the completions, clipped
-gradient and fused AdamW, in the micro-batches that `firebrick bench` cuts; the same with gradient checkpointing
-(`recompute`); a step of TRL's GRPOTrainer with `loss_type="dapo"`, 8 prompts and 8 completions of 64 tokens. Each phase is
-run once to warm up, after the allocator gave back what the one before left.
+The sizes are those of `firebrick bench`, in f32 and eager. `rollout` and `spread` run 64 prompts of 32 random tokens
+and 128 of completion through `generate`: all of one length, or ended between 8 and 128. `update` is an update of
+those 64 rows with `sdpa`, DAPO's loss on the completions, clipped gradient and fused AdamW, in the micro-batches that
+`firebrick bench` cuts. `recompute` is that update with gradient checkpointing. `step` is a step of TRL's GRPOTrainer
+with `loss_type="dapo"`, 8 prompts and 8 completions of 64 tokens. Each phase is run once to warm up, after the
+allocator gave back the memory of the phase before.
 """
 
 import argparse
@@ -188,7 +189,7 @@ def step(shape, runs):
 
         with contextlib.redirect_stdout(nowhere):
             trainer.train()
-    # From the end of the second step on, so that the first, which warms up, does not count.
+    # The times count from the end of the second step on, so that the first, which warms up, does not count.
     each = [after - before for before, after in zip(seconds[1:], seconds[2:])]
     return round(sum(lengths) / len(lengths)), each, processor[-1] - processor[1]
 

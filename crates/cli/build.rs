@@ -1,10 +1,10 @@
-//! Tells the program which commit it is built from, so that a report names it.
+//! Tells the program which commit it is built from, so that a report can name the commit.
 
 use std::{env, fs, path::Path, process::Command};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // A build to find a bug would be made anew after each commit, for nobody.
+    // With a commit in it, a debug build would be made anew after each commit, for nobody.
     if env::var("PROFILE").is_ok_and(|profile| profile == "release")
         && let Some(commit) = of_package().or_else(of_clone)
     {
@@ -12,7 +12,7 @@ fn main() {
     }
 }
 
-/// The commit that cargo packed.
+/// Returns the commit that cargo packed.
 fn of_package() -> Option<String> {
     let text = fs::read_to_string(".cargo_vcs_info.json").ok()?;
     let (_, hash) = text.split_once("\"sha1\": \"")?;
@@ -20,11 +20,12 @@ fn of_package() -> Option<String> {
     hash.bytes().all(|byte| byte.is_ascii_hexdigit()).then(|| hash.to_owned())
 }
 
-/// The commit of the clone around this package. What was changed since then is not looked for: cargo would
-/// not ask again when it changes.
+/// Returns the commit of the clone around this package. Changes since that commit are not looked for, because
+/// cargo would not run this script again after a change.
 fn of_clone() -> Option<String> {
     let root = Path::new("../..");
-    // Without this, a package that was unpacked inside of somebody's repository had that one's commit.
+    // Without this check, a package that was unpacked inside another repository would get that repository's
+    // commit.
     if !root.join("recipes/quickstart.toml").is_file() {
         return None;
     }

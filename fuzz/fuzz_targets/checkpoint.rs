@@ -1,5 +1,5 @@
-//! A file of a checkpoint, of any bytes, is read or refused: beside whole other files, it is the weights, or the
-//! configuration or the index of the shards where it begins as JSON.
+//! A checkpoint's file of any bytes is read or refused, beside other files that are good. The bytes are the
+//! weights, or, if they begin as JSON, the configuration and then the index of the shards.
 #![no_main]
 
 use std::fs;
@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
         with_file(name, bytes, |path| {
             let folder = path.parent().unwrap();
             if name == INDEX {
-                // The index is read where there is no single file.
+                // The index is read only if there is no single file.
                 fs::rename(folder.join(WEIGHTS), folder.join("model-1.safetensors")).unwrap();
             }
             if let Ok(inventory) = inventory(folder) {

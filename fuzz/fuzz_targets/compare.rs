@@ -1,4 +1,4 @@
-//! Comparison of two formulas: symmetric, reflexive, and the same by proof and by evaluation.
+//! The comparison of two formulas is symmetric and reflexive, and the same by proof and by evaluation.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Extraction, of texts made of the pieces that answers are made of, and of any text.
+//! Extraction from any text, and from texts made of the pieces of answers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Parsing, of formulas, of pieces of formulas, and of any text.
+//! Parsing of formulas, of pieces of formulas, and of any text.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! A recipe of any text is read or refused: as TOML, as YAML, as an override, and as a configuration of verl or SkyRL.
+//! A recipe of any text is read or refused: as TOML, as YAML, as an override, and as a configuration of verl or
+//! SkyRL.
 #![no_main]
 
 use std::path::Path;
@@ -15,7 +16,7 @@ fuzz_target!(|text: &str| {
         (toml, base, text.lines().map(str::to_owned).collect()),
     ] {
         match Recipe::parse(path, text, &overrides) {
-            // What is read can be written, and read again as the same.
+            // A recipe that was read can be written, and read again as the same recipe.
             Ok(loaded) => {
                 let again = Recipe::parse(toml, &loaded.text, &[]).map(|loaded| loaded.recipe);
                 assert_eq!(again.as_ref().ok(), Some(&loaded.recipe), "{}", loaded.text);

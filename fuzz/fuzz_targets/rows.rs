@@ -1,4 +1,4 @@
-//! A data set of any bytes is read or refused: Parquet where it begins as such, JSON Lines otherwise.
+//! A data set of any bytes is read or refused: as Parquet if it begins as such, and as JSON Lines otherwise.
 #![no_main]
 
 use firebrick_data::{ColumnNames, read_problems};

@@ -1,5 +1,5 @@
-//! A damaged database of a run is read or refused, and so is what is in it. The input is either a whole file, or a list of
-//! bytes to overwrite in a good one.
+//! A damaged database of a run is read or refused, and so are its contents. The input is either a whole file,
+//! or a list of bytes to overwrite in a good one.
 #![no_main]
 
 use std::{collections::BTreeMap, fs, io, path::Path, sync::LazyLock};

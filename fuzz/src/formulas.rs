@@ -1,7 +1,7 @@
-//! From bytes to formulas: random bytes are almost never maths, so the bytes choose the steps of a
-//! small machine that writes formulas instead.
+//! Turns bytes into formulas. Random bytes are almost never maths, so the bytes choose the steps of a small
+//! machine that writes formulas instead.
 
-/// A text of pieces that answers are made of, chosen by `bytes`.
+/// Writes a text of pieces that answers are made of, chosen by `bytes`.
 pub fn pieces(bytes: &[u8]) -> String {
     const PIECES: [&str; 64] = [
         "\\boxed{", "}", "{", "$", "$$", "\\(", "\\)", "\\[", "\\]", "Answer: ", "**", "Final Answer",
@@ -13,7 +13,7 @@ pub fn pieces(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| PIECES[usize::from(*byte) % PIECES.len()]).collect()
 }
 
-/// A well-formed formula, grown from `bytes` by a stack machine.
+/// Grows a well-formed formula from `bytes` with a stack machine.
 pub fn formula(bytes: &[u8]) -> String {
     let mut stack: Vec<String> = vec![];
     for byte in bytes.iter().take(40) {

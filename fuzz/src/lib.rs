@@ -1,4 +1,4 @@
-//! What the targets share: texts that are almost maths, and one folder of files.
+//! Helpers that the targets share: texts that are almost maths, and one folder of files.
 
 mod formulas;
 
@@ -12,7 +12,7 @@ use std::{
 pub use formulas::{formula, pieces};
 
 thread_local! {
-    /// One for all inputs, in memory where the system has a place for that.
+    /// One folder for all inputs, in memory if the system has a place for that.
     static FOLDER: RefCell<Option<tempfile::TempDir>> = const { RefCell::new(None) };
 }
 
@@ -30,12 +30,13 @@ pub fn with_file<T>(name: &str, bytes: &[u8], read: impl FnOnce(&Path) -> T) -> 
     })
 }
 
-/// A folder or file of this project, by its path from the root.
+/// Gives a folder or file of this project, by its path from the root.
 pub fn of_project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Lets a reader catch the panics of a library that it is built on. One that nobody catches is a finding still.
+/// Lets a reader catch the panics of a library that it is built on. A panic that nobody catches is still a
+/// finding.
 pub fn let_panics_be_caught() {
     static ONCE: Once = Once::new();
     // The fuzzer's own hook ends the process before anyone can catch anything.

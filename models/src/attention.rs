@@ -1,3 +1,5 @@
+//! The attention of a layer: its projections to queries, keys and values, and the way back.
+
 use burn::{
     module::{Module, Param},
     tensor::{Device, Tensor, activation::sigmoid},
@@ -15,7 +17,7 @@ use crate::{
 #[derive(Module, Debug)]
 pub(crate) struct Attention {
     pub(crate) qkv: Projection,
-    /// Norms of each query head and of each key head, `[head_dim]`, or of all of them together.
+    /// The norms of queries and of keys. They are of each head, `[head_dim]`, or of all heads together.
     query_norm: Option<Param<Tensor<1>>>,
     key_norm: Option<Param<Tensor<1>>>,
     pub(crate) output: Projection,
@@ -34,7 +36,7 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
-    /// The attention of the layer at `layer`.
+    /// Reads the attention of the layer at `layer`.
     pub(crate) fn from_source(
         config: &DecoderConfig,
         layer: &str,
@@ -75,7 +77,7 @@ impl Attention {
         })
     }
 
-    /// Queries, keys and values of `x`, `[places, inputs]`, in the format of products.
+    /// Computes queries, keys and values of `x`, `[places, inputs]`, in the format of products.
     pub(crate) fn looks(&self, x: Tensor<2>, rotary: &Rotary, context: &DecoderContext) -> Looks {
         let (projected, gate) = self.apart(self.qkv.forward(x, None, context.compute));
         let before_norms = (self.qk_norm != QkNorm::None).then(|| projected.clone());
@@ -85,7 +87,8 @@ impl Attention {
         Looks { query: self.scaled(query), key, value, before_norms, gate }
     }
 
-    /// Queries of the newest token of each row, whose keys and values the cache then has, and their gates.
+    /// Computes the queries of each row's newest token and their gates. The cache then has the keys and values of
+    /// these tokens.
     pub(crate) fn remember(
         &self,
         x: Tensor<2>,
@@ -105,8 +108,8 @@ impl Attention {
         (self.scaled(query), gate)
     }
 
-    /// From the gradients of queries, keys and values, f32, and of the gates, to that of `x`; the parameters' is added to
-    /// `sum`. Tensors are without autodiff.
+    /// Computes the gradient of `x`, given the gradients of queries, keys and values, f32, and of the gates. The
+    /// gradients of the parameters are added to `sum`. Tensors are without autodiff.
     pub(crate) fn looks_back(
         &self,
         x: &Tensor<2>,
@@ -135,7 +138,8 @@ impl Attention {
         self.qkv.back(x, d_projected, context.compute, sum)
     }
 
-    /// Queries, keys and values side by side, and the gates of queries, which stand beside each head's.
+    /// Splits the gates from queries, keys and values, which stay side by side. In `projected`, each head's gate
+    /// is beside its query.
     fn apart(&self, projected: Tensor<2>) -> (Tensor<2>, Option<Tensor<2>>) {
         if !self.gated {
             return (projected, None);
@@ -149,7 +153,7 @@ impl Attention {
         (Tensor::cat(vec![query, rest], 1), Some(gate))
     }
 
-    /// The inverse of [`Attention::apart`].
+    /// Undoes [`Attention::apart`].
     fn together(&self, looks: Tensor<2>, gate: Tensor<2>) -> Tensor<2> {
         let ([places, outputs], width) = (looks.dims(), self.heads * self.head_dim);
         let of = |x: Tensor<2>| x.reshape([places, self.heads, 1, self.head_dim]);
@@ -158,7 +162,8 @@ impl Attention {
         Tensor::cat(vec![both, looks.narrow(1, width, outputs - width)], 1)
     }
 
-    /// Queries, keys and values side by side, where all heads of queries are normalised together, and all of keys.
+    /// Normalises queries and keys, if all heads of each are normalised together. Queries, keys and values are
+    /// side by side.
     fn normed(&self, projected: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
         let Some(norms) = self.whole_norms() else { return projected };
         let [query, key, value] = self.sides(projected);
@@ -166,7 +171,7 @@ impl Attention {
         Tensor::cat(vec![of(query, norms[0]), of(key, norms[1]), value], 1)
     }
 
-    /// From the gradient of what [`Attention::normed`] gave to that of what it was given.
+    /// Computes the gradient of the input of [`Attention::normed`], given that of its output.
     fn normed_back(
         &self,
         d: Tensor<2>,
@@ -188,14 +193,14 @@ impl Attention {
         whole.then_some([query, key])
     }
 
-    /// The columns of queries, of keys and of values.
+    /// Returns the columns of queries, of keys and of values.
     fn sides(&self, all: Tensor<2>) -> [Tensor<2>; 3] {
         let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         [(0, queries), (queries, keys), (queries + keys, keys)]
             .map(|(start, width)| all.clone().narrow(1, start, width))
     }
 
-    /// Queries, or their gradient, times the family's factor.
+    /// Multiplies queries, or their gradient, by the family's factor.
     fn scaled(&self, query: Tensor<3>) -> Tensor<3> {
         if self.query_scale == 1.0 { query } else { query.mul_scalar(self.query_scale) }
     }
@@ -213,19 +218,20 @@ impl Attention {
     }
 }
 
-/// Queries, keys and values of some tokens, `[places, heads, head_dim]`; keys and values have the heads of keys.
+/// Queries, keys and values of some tokens, `[places, heads, head_dim]`. Keys and values have as many heads as
+/// keys.
 pub(crate) struct Looks {
     pub(crate) query: Tensor<3>,
     pub(crate) key: Tensor<3>,
     pub(crate) value: Tensor<3>,
-    /// All three side by side, `[places, outputs]`, before the norms, where there are some.
+    /// All three side by side before the norms, `[places, outputs]`, if there are norms.
     pub(crate) before_norms: Option<Tensor<2>>,
-    /// The gates, `[places, heads · head_dim]`, where there are some.
+    /// The gates, `[places, heads · head_dim]`, if there are gates.
     pub(crate) gate: Option<Tensor<2>>,
 }
 
 impl Looks {
-    /// Those of some tokens, and of those behind them, and so on.
+    /// Joins the looks of successive tokens.
     pub(crate) fn joined(parts: Vec<Looks>) -> Looks {
         let mut all = [const { Vec::new() }; 3];
         let (mut before_norms, mut gate) = (Vec::new(), Vec::new());
@@ -243,7 +249,7 @@ impl Looks {
     }
 }
 
-/// The output of an attention, behind its gates.
+/// Multiplies the output of an attention by its gates.
 pub(crate) fn opened(output: Tensor<2>, gate: Option<Tensor<2>>) -> Tensor<2> {
     match gate {
         Some(gate) => output * sigmoid(gate),
@@ -251,7 +257,7 @@ pub(crate) fn opened(output: Tensor<2>, gate: Option<Tensor<2>>) -> Tensor<2> {
     }
 }
 
-/// From the gradient of what [`opened`] gave to those of the output and of the gates.
+/// Computes the gradients of the inputs of [`opened`], the output and the gates, given that of its result.
 pub(crate) fn opened_back(
     output: Tensor<2>,
     gate: Option<Tensor<2>>,

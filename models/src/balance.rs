@@ -1,13 +1,13 @@
-//! How evenly routers spread tokens over experts, and the loss of uneven loads.
+//! The spread of tokens over experts, and the loss of uneven loads.
 
 use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::Tensor;
 
-/// The loads of experts, in all layers that have some, over the tokens of some passes.
+/// The loads of the experts in all layers that have experts, over the tokens of some passes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loads {
-    /// By layer with experts.
+    /// The loads of each layer with experts.
     pub(crate) layers: Vec<Load>,
 }
 
@@ -15,19 +15,19 @@ pub struct Loads {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Load {
     tokens: u64,
-    /// How many tokens went to each expert.
+    /// The number of tokens that went to each expert.
     chosen: Vec<u64>,
-    /// What the router's shares of each expert sum to.
+    /// The sum of the router's shares of each expert.
     shares: Vec<f64>,
 }
 
 impl Loads {
-    /// The loss of uneven loads, the mean over layers of `N · Σ fᵢ · pᵢ`: `N` experts, `fᵢ` the tokens that went to expert
-    /// `i` over all tokens, `pᵢ` the mean of its share ([Fedus et al. 2021](https://arxiv.org/abs/2101.03961), equation 4).
-    /// Where all loads are equal it is the number of experts that a token goes through; it is `N` at most. 0 where nothing was
-    /// counted.
+    /// Computes the loss of uneven loads, the mean over layers of `N · Σ fᵢ · pᵢ`. `N` is the number of experts,
+    /// `fᵢ` the share of all tokens that went to expert `i`, and `pᵢ` the mean of the router's share of expert `i`
+    /// ([Fedus et al. 2021](https://arxiv.org/abs/2101.03961), equation 4). If all loads are equal, the loss is
+    /// the number of experts that a token goes through. It is `N` at most, and 0 if nothing was counted.
     ///
-    /// `fᵢ` is a constant to the gradient, as nothing about a choice can be differentiated.
+    /// The gradient takes `fᵢ` as a constant, because a choice cannot be differentiated.
     pub fn loss(&self) -> f64 {
         self.mean(|load| {
             let products = load.frequencies().zip(&load.shares).map(|(f, share)| f * share);
@@ -35,8 +35,9 @@ impl Loads {
         })
     }
 
-    /// The tokens of a layer's fullest expert over those of its mean one, in the mean over layers: from 1, where all loads
-    /// are equal, to the number of experts over how many a token goes through.
+    /// Divides the tokens of a layer's fullest expert by those of its mean expert, and returns the mean over
+    /// layers. The ratio is 1 if all loads are equal; its largest value is the number of experts over the number
+    /// that a token goes through.
     pub fn fullest(&self) -> f64 {
         self.mean(|load| {
             let sum: u64 = load.chosen.iter().sum();
@@ -45,7 +46,7 @@ impl Loads {
         })
     }
 
-    /// Adds a pass's loads of the layer that is `place`-th among those with experts.
+    /// Adds a pass's loads for one layer. `place` is the layer's number among the layers with experts.
     pub(crate) fn add(&mut self, place: usize, load: Load) {
         match self.layers.get_mut(place) {
             Some(sum) => sum.add(&load),
@@ -53,7 +54,7 @@ impl Loads {
         }
     }
 
-    /// For each layer with experts the gradient of [`Loads::loss`] by a token's share of each.
+    /// Computes the gradient of [`Loads::loss`] by a token's share of each expert, for each layer with experts.
     pub(crate) fn slopes(&self) -> Vec<Vec<f32>> {
         let layers = self.layers.len() as f64;
         let of = |load: &Load| {
@@ -63,7 +64,7 @@ impl Loads {
         self.layers.iter().map(of).collect()
     }
 
-    /// In the mean over layers; those that no token went through count as 0.
+    /// Computes the mean over layers. A layer that no token went through counts as 0.
     fn mean(&self, of: impl Fn(&Load) -> f64) -> f64 {
         let counted = self.layers.iter().filter(|load| load.tokens > 0);
         counted.map(of).sum::<f64>() / self.layers.len().max(1) as f64
@@ -104,7 +105,7 @@ impl Counter {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).count(choices, shares);
     }
 
-    /// The loads so far, which begin anew.
+    /// Returns the loads so far and begins anew.
     pub(crate) fn take(&self) -> Load {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! Formats that the frozen weights of a model with adapters are kept in.
+//! Formats of the frozen weights of a model with adapters.
 
 use burn::{
     module::{Module, Param, ParamId},
@@ -6,29 +6,30 @@ use burn::{
 };
 use half::bf16;
 
-/// The format that frozen weights are kept in.
+/// The format of frozen weights.
 ///
-/// In 16 bits are the matrices, those of embedding and head among them; in 32 on a device without bfloat16. In 8
-/// and 4 bits are the projections' matrices, and the other two in 16. Each run of 32 inputs of an output (fewer, where
-/// 32 do not divide the inputs) has a scale of its own in 16 bits, so that a weight takes 8.5 or 4.5 bits. With 8 bits
-/// it is a number from -127 to 127 times the scale, which is a 127th of the largest of the run; with 4 bits one from
-/// -8 to 7, and the scale is the one with the least squares of errors among some that make the largest -8 or
-/// a little more.
+/// With 16 bits, all matrices are in bfloat16, the embedding and the head too; a device without bfloat16 keeps
+/// them in 32 bits. With 8 and 4 bits, the projections' matrices are in codes, and embedding and head in 16 bits.
+/// Each run of 32 inputs of an output has a scale of its own in 16 bits, so that a weight takes 8.5 or 4.5 bits.
+/// Runs are shorter if 32 does not divide the inputs. With 8 bits, a weight is a number from -127 to 127 times the
+/// scale, and the scale is a 127th of the run's largest weight. With 4 bits, a weight is a number from -8 to 7
+/// times the scale. Several scales are tried, which take the largest weight to -8 or a little beyond; the scale
+/// with the least sum of squared errors is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Base {
-    /// 32 bits: as they are read.
+    /// 32 bits: weights stay as they are read.
     #[default]
     F32,
     /// 16 bits.
     Bf16,
-    /// 8 bits and a scale.
+    /// 8 bits for each weight, and scales.
     Int8,
-    /// 4 bits and a scale.
+    /// 4 bits for each weight, and scales.
     Int4,
 }
 
 impl Base {
-    /// Bits of a code, where there are codes.
+    /// Returns the bits of a code, or `None` if the format has no codes.
     fn bits(self) -> Option<usize> {
         match self {
             Base::F32 | Base::Bf16 => None,
@@ -38,25 +39,27 @@ impl Base {
     }
 }
 
-/// The most inputs that share a scale.
+/// The largest number of inputs that share a scale.
 const RUN: usize = 32;
 
-/// Bits of an integer that codes are packed in.
+/// The bits of an integer in which codes are packed.
 const WORD: usize = 32;
 
-/// The scales of 4 bits that are tried, as shares of the one that lets the largest weight of a run be exact: a smaller
-/// one cuts it off, and is finer for all others.
+/// The scales of 4 bits that are tried, as shares of the scale that keeps the largest weight of a run exact. A
+/// smaller scale cuts that weight off and is finer for all others.
 const SHARES: [f32; 6] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.75];
 
 /// A matrix in 8 or 4 bits, `[inputs, outputs]`.
 ///
-/// It is integers and plain operations on them rather than burn's quantised tensors: on the CPU those take a
+/// It uses integers and plain operations on them rather than burn's quantised tensors: on the CPU those take a
 /// byte for four bits, and a module's mappers and a checkpoint's files do not know them.
 #[derive(Module, Debug)]
 pub(crate) struct Packed {
-    /// `[inputs · bits / 32, outputs]`: the codes of neighbouring inputs, the first in the lowest bits.
+    /// The codes, `[inputs · bits / 32, outputs]`. An integer has the codes of neighbouring inputs, the first in
+    /// the lowest bits.
     codes: Param<Tensor<2, Int>>,
-    /// One for each run and output, row-major, flat, so that nobody takes it for a matrix and rounds it.
+    /// One scale for each run and output, row-major. The tensor is flat, so that nothing takes it for a matrix and
+    /// rounds it.
     scales: Param<Tensor<1>>,
     #[module(skip)]
     bits: usize,
@@ -65,7 +68,7 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Packs a matrix, row-major; `None` where the format has no codes, or the inputs do not fill whole
+    /// Packs a matrix, row-major. Returns `None` if the format has no codes, or if the inputs do not fill whole
     /// integers, as in models made for tests.
     pub(crate) fn new(
         values: &[f32],
@@ -114,7 +117,7 @@ impl Packed {
         [words * (WORD / self.bits), outputs]
     }
 
-    /// The matrix, f32 and without autodiff.
+    /// Unpacks the matrix: f32, without autodiff.
     pub(crate) fn matrix(&self) -> Tensor<2> {
         let [inputs, outputs] = self.dims();
         let in_word = WORD / self.bits;
@@ -132,7 +135,7 @@ impl Packed {
     }
 }
 
-/// The weight of a run that is farthest from 0, for each output; `rows` are the run's inputs.
+/// Finds the weight of a run that is farthest from 0, for each output. `rows` are the run's inputs.
 fn largest(rows: &[f32], outputs: usize) -> Vec<f32> {
     let mut largest = vec![0f32; outputs];
     for row in rows.chunks(outputs) {
@@ -143,7 +146,7 @@ fn largest(rows: &[f32], outputs: usize) -> Vec<f32> {
     largest
 }
 
-/// The scale of 4 bits with the least squares of errors in a run, for each output.
+/// Finds the scale of 4 bits with the least sum of squared errors in a run, for each output.
 fn finest(rows: &[f32], largest: &[f32]) -> Vec<f32> {
     let outputs = largest.len();
     let mut best = vec![(f32::INFINITY, 0f32); outputs];
@@ -163,27 +166,28 @@ fn finest(rows: &[f32], largest: &[f32]) -> Vec<f32> {
     best.into_iter().map(|(_, scale)| scale).collect()
 }
 
-/// The whole number that a weight is, times its scale.
+/// Returns the whole number that stands for a weight: the weight is about that number times the scale.
 fn code(value: f32, scale: f32, bits: usize) -> f32 {
     let (least, most) = range(bits);
     let inverse = if scale == 0.0 { 0.0 } else { scale.recip() };
-    // Rounded to the nearest by what an f32 of this size has no room for, which vectorises where `round` does not.
+    // Adding and subtracting this number rounds to the nearest, because an f32 of its size has no fraction. Unlike
+    // `round`, this vectorises.
     const ROUND: f32 = 12_582_912.0;
     (((value * inverse).clamp(least, most) + ROUND) - ROUND).clamp(least, most)
 }
 
-/// The least and the largest code.
+/// Returns the least and the largest code.
 fn range(bits: usize) -> (f32, f32) {
     let half = (1u32 << (bits - 1)) as f32;
     (-half, half - 1.0)
 }
 
-/// A number as 16 bits keep it.
+/// Rounds a number to 16 bits.
 fn rounded(value: f32) -> f32 {
     bf16::from_f32(value).to_f32()
 }
 
-/// A frozen tensor in 16 bits. A device without bfloat16 keeps the same numbers in 32.
+/// Makes a frozen tensor in 16 bits. A device without bfloat16 keeps the same numbers in 32 bits.
 pub(crate) fn frozen<const D: usize>(
     values: Vec<f32>,
     shape: [usize; D],

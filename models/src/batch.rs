@@ -1,31 +1,33 @@
+//! Batches of tokens: padded rows, or texts packed one behind the other.
+
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_core::TokenId;
 
 use crate::{Segment, Sight};
 
-/// Token rows of different lengths as one rectangle.
+/// Token rows of different lengths in one rectangle.
 ///
-/// Its places are counted row by row: place `row · tokens + column` is that of a token in the flattened
+/// Places are counted row by row: place `row · tokens + column` is the place of a token in the flattened
 /// rectangle.
 #[derive(Clone, Debug)]
 pub struct TokenBatch {
-    /// `[rows, tokens]`; padding holds token 0.
+    /// The tokens, `[rows, tokens]`; padding holds token 0.
     pub tokens: Tensor<2, Int>,
-    /// `[rows, tokens]`: each token's position in its own text; 0 in padding.
+    /// The position of each token in its own text, `[rows, tokens]`; 0 in padding.
     pub positions: Tensor<2, Int>,
     ids: Vec<TokenId>,
     segments: Vec<Segment>,
     padding: Padding,
 }
 
-/// Which side the padding is on.
+/// The side of the padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Padding {
-    /// Rows end together: for prefill, after which all rows decode at the same column.
+    /// Rows end together. This is for prefill: afterwards all rows decode at the same column.
     Left,
-    /// Rows begin together: for a forward pass of any model, where causality alone hides the padding.
+    /// Rows begin together. This is for a forward pass of any model: causality alone hides the padding.
     Right,
-    /// There is none: all texts lie one behind the other in a single row. For a model that
+    /// There is no padding: all texts lie one behind the other in a single row. This is for a model that
     /// [packs](crate::PolicyModel::packs).
     None,
 }
@@ -34,7 +36,7 @@ impl TokenBatch {
     /// Pads `rows`, each of at least one token, to the longest.
     ///
     /// # Panics
-    /// When there are no rows: there is no batch of nothing.
+    /// If there are no rows.
     pub fn new(rows: &[&[TokenId]], padding: Padding, device: &Device) -> Self {
         if padding == Padding::None {
             let rows: Vec<_> = rows.iter().map(|row| (*row, None)).collect();
@@ -51,12 +53,11 @@ impl TokenBatch {
         TokenBatch::of(rows, segments.collect(), [rows.len(), width], padding, device)
     }
 
-    /// Texts one behind the other, without padding. A text with a number beside it goes on from the text
-    /// of that number, which stands before it, as if the tokens of both were one text; that one goes on
-    /// from none.
+    /// Packs texts one behind the other, without padding. A text with a number continues the earlier text of that
+    /// number, as if the tokens of both were one text. The earlier text must not continue another one.
     ///
     /// # Panics
-    /// When there are no texts, or one goes on from a text that is not there or goes on from another.
+    /// If there are no texts, or a text continues a text that is missing or that itself continues another.
     pub fn packed(texts: &[(&[TokenId], Option<usize>)], device: &Device) -> Self {
         let mut segments: Vec<Segment> = Vec::with_capacity(texts.len());
         for (text, after) in texts {
@@ -94,34 +95,34 @@ impl TokenBatch {
         TokenBatch { tokens, positions: tensor(positions), ids, segments, padding }
     }
 
-    /// The tokens by place; 0 in padding.
+    /// Returns the token of each place; 0 in padding.
     pub fn ids(&self) -> &[TokenId] {
         &self.ids
     }
 
-    /// Which side the padding is on.
+    /// Returns the side of the padding.
     pub fn padding(&self) -> Padding {
         self.padding
     }
 
-    /// The texts, in the order in which they were given.
+    /// Returns the places of the texts, in the order in which the texts were given.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// The first column of each text that is not padding.
+    /// Returns the first column of each text.
     pub fn starts(&self) -> Vec<usize> {
         let width = self.tokens.dims()[1];
         self.segments.iter().map(|segment| segment.places.start % width).collect()
     }
 
-    /// How many tokens each text has.
+    /// Returns the number of tokens of each text.
     pub fn lengths(&self) -> Vec<usize> {
         self.segments.iter().map(|segment| segment.places.len()).collect()
     }
 
-    /// `[rows, tokens]`: 1 at a row's tokens and 0 at its padding, which a recurrence must not go
-    /// through.
+    /// Marks the tokens, `[rows, tokens]`: 1 at a row's tokens and 0 at its padding, which a recurrence must not
+    /// go through.
     pub fn present(&self) -> Tensor<2> {
         let shape = self.tokens.dims();
         let mut present = vec![0f32; shape[0] * shape[1]];
@@ -131,8 +132,8 @@ impl TokenBatch {
         Tensor::from_data(TensorData::new(present, shape), &self.tokens.device())
     }
 
-    /// What each token sees, for an [`attention`](crate::attention): nothing of other texts, of padding or
-    /// of the future.
+    /// Describes what each token sees, for an [`attention`](crate::attention). A token sees nothing of other
+    /// texts, of padding or of the future.
     pub fn sight(&self) -> Sight {
         let [rows, width] = self.tokens.dims();
         Sight::new(&self.segments, rows * width, &self.tokens.device().inner())

@@ -1,3 +1,5 @@
+//! The cache of decoding: keys and values in pages, and the states of recurrent layers.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -10,45 +12,45 @@ use firebrick_kernels::{
 
 use crate::{DecodeCache, TokenBatch, delta::DeltaState};
 
-/// Keys and values of the rows that are being decoded, and the states of those layers that have a recurrence.
+/// Keys and values of the rows that are being decoded, and the states of recurrent layers.
 ///
-/// They lie in pages, and a row is a list of pages: so a row that joins or leaves moves nothing, rows attend to their own
-/// tokens alone, and the completions of a group share the pages of their prompt. A page is written while one row has it;
-/// a row whose last page is another's as well goes on in a new one.
+/// Keys and values lie in pages, and a row is a list of pages. So a row that joins or leaves moves nothing, rows
+/// attend to their own tokens alone, and the completions of a group share the pages of their prompt. A page is
+/// written only while a single row has it. A row whose last page is shared goes on in a new page.
 ///
 /// A prefill makes a cache of its batch ([`KvCache::new`]) and writes the keys and values of every layer
-/// ([`KvCache::fill`]), attending to the batch's own. Decoding a token opens a place for each row
-/// ([`KvCache::next_places`]), writes to it in every layer and attends to all that the row has
-/// ([`KvCache::attend`]).
+/// ([`KvCache::fill`]); its tokens attend to the batch's own. To decode a token, [`KvCache::next_places`] opens a
+/// place for each row, and [`KvCache::attend`] writes to that place in every layer and attends to all tokens of
+/// the row.
 #[derive(Debug)]
 pub struct KvCache {
     blocks: Vec<Block>,
     table: Table,
-    /// One for each recurrent layer, in their order.
+    /// One state for each recurrent layer, in their order.
     states: Vec<DeltaState>,
-    /// Where the tokens go that are written now, by block.
+    /// The places of the tokens that are written now, by block.
     slots: Vec<(usize, Slots)>,
     layers: usize,
-    /// Heads of keys, and the numbers of one.
+    /// The number of key heads, and the width of a head.
     heads: [usize; 2],
     compute: Compute,
     device: Device,
-    /// A device can repeat a step by itself.
+    /// True if a device can repeat a step by itself.
     repeats: bool,
 }
 
-/// Pages that were made together, of every layer.
+/// Pages of every layer that were made together.
 #[derive(Clone, Debug)]
 struct Block {
-    /// Shared with the cache that they came from, and then never written.
+    /// The pages of each layer. If they are shared with the cache that they came from, they are never written.
     layers: Arc<Vec<Pages>>,
     own: bool,
-    /// How many rows have each page.
+    /// The number of rows that have each page.
     rows: Vec<u32>,
 }
 
 impl Clone for KvCache {
-    /// The copy has the same pages, and goes on in pages of its own.
+    /// Makes a copy that has the same pages and goes on in pages of its own.
     fn clone(&self) -> Self {
         let shared = |block: &Block| Block { own: false, ..block.clone() };
         KvCache {
@@ -63,8 +65,8 @@ impl Clone for KvCache {
 }
 
 impl KvCache {
-    /// A cache for the tokens of `prompts`, which are written next, in the format of `compute`: for each layer keys and values
-    /// of so many heads and numbers per head.
+    /// Makes a cache for the tokens of `prompts`, which are written next, in the format of `compute`. Each of the
+    /// `layers` has keys and values with `heads`: the number of heads and the width of one.
     pub fn new(prompts: &TokenBatch, layers: usize, heads: [usize; 2], compute: Compute) -> Self {
         let mut cache = KvCache {
             blocks: Vec::new(),
@@ -97,13 +99,13 @@ impl KvCache {
         cache
     }
 
-    /// The same for layers of which the host has a part in each step.
+    /// Marks that the host has a part in each step of the layers.
     pub(crate) fn with_host(mut self) -> Self {
         self.repeats = false;
         self
     }
 
-    /// Opens a place for the next token of each row; gives their positions, `[rows, 1]`.
+    /// Opens a place for the next token of each row. Returns the positions of these tokens, `[rows, 1]`.
     pub fn next_places(&mut self) -> Tensor<2, Int> {
         let count = self.table.rows().len();
         if self.dense() {
@@ -140,11 +142,11 @@ impl KvCache {
         Tensor::from_data(TensorData::new(positions, [count, 1]), &self.device)
     }
 
-    /// Writes keys and values of a layer, `[places, kv_heads, head_dim]`: those of the prompts' batch, or of the tokens whose
-    /// places are open.
+    /// Writes keys and values of a layer, `[places, kv_heads, head_dim]`: those of the prompts' batch, or of the
+    /// tokens whose places are open.
     ///
     /// # Panics
-    /// When there is no such layer.
+    /// If there is no such layer.
     pub fn fill(&mut self, layer: usize, keys: &Tensor<3>, values: &Tensor<3>) {
         if self.slots.is_empty() && self.dense() {
             let layers = Arc::make_mut(&mut self.blocks[0].layers);
@@ -156,8 +158,8 @@ impl KvCache {
         }
     }
 
-    /// [`KvCache::fill`], and what `query`, `[rows, heads, head_dim]`, finds in all tokens of its row, or in the last `window`
-    /// of them, `[rows, heads · head_dim]`.
+    /// Does [`KvCache::fill`], and lets each `query`, `[rows, heads, head_dim]`, attend to all tokens of its row,
+    /// or to the last `window` of them. Returns `[rows, heads · head_dim]`.
     ///
     /// # Panics
     /// As [`KvCache::fill`].
@@ -173,8 +175,8 @@ impl KvCache {
         self.look(layer, query, window)
     }
 
-    /// Queries of the tokens whose places are open, `[rows, heads, head_dim]`, if the device makes them of what is `projected`,
-    /// `[rows, outputs]`, while it writes the keys and values beside them.
+    /// Returns the queries of the tokens whose places are open, `[rows, heads, head_dim]`, if the device can make
+    /// them from the `projected` numbers, `[rows, outputs]`, while it writes their keys and values.
     pub(crate) fn remember(
         &mut self,
         layer: usize,
@@ -190,7 +192,7 @@ impl KvCache {
         layers[layer].remember(&self.table, projected, heads, norms, rotary)
     }
 
-    /// [`KvCache::attend`] over what was written before.
+    /// Does [`KvCache::attend`] over keys and values that are written already.
     pub(crate) fn look(
         &mut self,
         layer: usize,
@@ -201,7 +203,8 @@ impl KvCache {
         attention_over_pages(query, &blocks, &mut self.table, window)
     }
 
-    /// The state of the recurrent layer at `place`, counted among those, which the layer replaces ([`KvCache::keep`]).
+    /// Returns the state of the recurrent layer at `place`, counted among the recurrent layers. The layer replaces
+    /// it with [`KvCache::keep`].
     pub(crate) fn recall(&self, place: usize) -> Option<DeltaState> {
         self.states.get(place).cloned()
     }
@@ -213,7 +216,7 @@ impl KvCache {
         }
     }
 
-    /// Pages that no row has, for one row each.
+    /// Takes `count` free pages, each for one row.
     fn take_pages(&mut self, count: usize) -> Vec<(usize, usize)> {
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {
@@ -229,7 +232,7 @@ impl KvCache {
                 }
             }
             if taken.len() < count {
-                // An eighth more than there are, so that long completions make no long list of blocks.
+                // Blocks grow by an eighth at least, so that long completions make no long list of blocks.
                 let own = self.blocks.iter().filter(|block| block.own);
                 let pages: usize = own.map(|block| block.rows.len()).sum();
                 self.grow((count - taken.len()).max(pages / 8));
@@ -238,13 +241,14 @@ impl KvCache {
         taken
     }
 
-    /// Whether pages lie as the device asks for it: in one block, each row's full but the last ones.
+    /// Tells whether pages lie as some devices need them: in one block, with every page of a row full but the last
+    /// ones.
     fn dense(&self) -> bool {
         let first = self.blocks.first().and_then(|block| block.layers.first());
         first.is_some_and(Pages::dense)
     }
 
-    /// Has all pages in a block of its own.
+    /// Moves all pages into a block of its own.
     fn make_own(&mut self) {
         if !self.blocks[0].own {
             let mut rows = std::mem::take(self.table.rows_mut());
@@ -253,8 +257,8 @@ impl KvCache {
         }
     }
 
-    /// Where a row has no room for so many tokens, each row gets pages for them, and for a page's tokens at least: so the
-    /// device is told of pages once in [`PAGE`] tokens, at most.
+    /// Makes room for so many tokens in each row. If a row lacks room, every row gets pages for at least [`PAGE`]
+    /// tokens, so that the device is told of new pages once in [`PAGE`] tokens at most.
     fn reserve(&mut self, tokens: usize) {
         let room = |row: &Vec<Span>| row.iter().map(|span| PAGE - span.tokens).sum::<usize>();
         if self.table.rows().iter().all(|row| room(row) >= tokens) {
@@ -269,7 +273,7 @@ impl KvCache {
         }
     }
 
-    /// Has these rows, of whose pages none was counted yet.
+    /// Takes these rows, whose pages were not counted yet.
     fn hold(&mut self, rows: Vec<Vec<Span>>) {
         for span in rows.iter().flatten() {
             self.blocks[span.block].rows[span.page] += 1;
@@ -277,12 +281,12 @@ impl KvCache {
         (self.table, self.slots) = (Table::new(rows), Vec::new());
     }
 
-    /// Copies pages of other blocks into one of this cache's own, and gives each row a last page of its own, unless that is
-    /// full.
+    /// Copies pages of other blocks into a block of this cache's own, and gives each row a last page of its own,
+    /// unless that page is full.
     fn gather(&mut self, rows: &mut [Vec<Span>]) {
         let own = usize::from(self.blocks[0].own);
         let (mut first, mut copied) = (BTreeSet::new(), BTreeMap::new());
-        // Pages that are copied, and for each span which of them it goes to.
+        // `from` has the pages to copy. `goes` has for each span the copy that it goes to.
         let mut from = Vec::new();
         let goes = |span: &Span| {
             let (page, full) = ((span.block, span.page), span.tokens == PAGE);
@@ -343,7 +347,7 @@ impl KvCache {
         Block { layers, own: true, rows: vec![0; pages] }
     }
 
-    /// Gives up blocks of which no row has a page.
+    /// Drops blocks in which no row has a page.
     fn tidy(&mut self) {
         let used: Vec<bool> =
             self.blocks.iter().map(|block| block.rows.iter().any(|&rows| rows > 0)).collect();
@@ -361,7 +365,7 @@ impl DecodeCache for KvCache {
         self.table.rows().len()
     }
 
-    /// Pages are added as they are needed.
+    /// Returns `usize::MAX`, because pages are added as they are needed.
     fn room(&self) -> usize {
         usize::MAX
     }
@@ -373,7 +377,7 @@ impl DecodeCache for KvCache {
         self.make_own();
         let tokens = tokens.min(self.table.alike(&self.device));
         self.reserve(tokens);
-        // What was reserved, it is told.
+        // The device is told of the reserved pages here.
         tokens.min(self.table.alike(&self.device))
     }
 
@@ -401,7 +405,7 @@ impl DecodeCache for KvCache {
         let old = std::mem::take(self.table.rows_mut());
         let mut rows: Vec<Vec<Span>> = keep.iter().map(|&row| old[row].clone()).collect();
         if let Some((cache, join)) = newcomers {
-            // Blocks that came with others of that cache before are not taken twice.
+            // A block that came from that cache with earlier rows is not taken twice.
             let held: Vec<usize> = cache
                 .blocks
                 .iter()

@@ -1,4 +1,4 @@
-//! Hugging Face model folders, in and out.
+//! Reads and writes Hugging Face model folders.
 
 mod adapter;
 mod dtype;

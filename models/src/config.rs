@@ -1,3 +1,5 @@
+//! The configuration of a decoder, read from and written to `config.json`.
+
 use firebrick_kernels::Activation;
 use serde_json::{Map, Value, json};
 
@@ -6,155 +8,160 @@ use crate::{
     smollm3,
 };
 
-/// The sizes of a decoder and what its family computes differently, whatever the family calls them.
+/// The sizes of a decoder, and everything that its family computes differently. The names do not depend on the
+/// family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderConfig {
-    /// Whose layout `config.json` has.
+    /// The family whose layout `config.json` has.
     pub family: Family,
-    /// Rows of the embedding; may exceed the tokenizer's vocabulary.
+    /// The number of rows of the embedding; may exceed the tokenizer's vocabulary.
     pub vocab_size: usize,
-    /// Width of the residual stream.
+    /// The width of the residual stream.
     pub hidden_size: usize,
-    /// Number of blocks.
+    /// The number of layers.
     pub layers: usize,
-    /// Query heads.
+    /// The number of query heads.
     pub heads: usize,
-    /// Key and value heads; divides `heads`.
+    /// The number of key and value heads; divides `heads`.
     pub kv_heads: usize,
-    /// Width of one head; even. `heads · head_dim` need not be `hidden_size`.
+    /// The width of one head; even. `heads · head_dim` need not be `hidden_size`.
     pub head_dim: usize,
-    /// Width of the MLP's inner layer.
+    /// The width of the MLP's inner layer.
     pub intermediate_size: usize,
-    /// Longest sequence the model was made for, in tokens.
+    /// The length in tokens of the longest sequence that the model was made for.
     pub max_position_embeddings: usize,
     /// The rotary position embedding.
     pub rope: Rope,
-    /// Another one, of the layers that say so.
+    /// Another rope, for layers with [`Turn::Local`].
     pub local_rope: Option<Rope>,
-    /// Added to the mean square in RMSNorm.
+    /// The number that is added to the mean square in RMSNorm.
     pub norm_epsilon: f64,
-    /// Added to a norm's weight before it multiplies: 1 in Gemma, whose weights are kept around 0.
+    /// The number that is added to a norm's weight before it multiplies: 1 in Gemma, whose weights are kept around
+    /// 0.
     pub norm_offset: f64,
-    /// Multiplies the embedding: √hidden_size in Gemma, else 1.
+    /// The factor of the embedding: √hidden_size in Gemma, else 1.
     pub embedding_scale: f64,
     /// The activation of the MLP's gate.
     pub activation: Activation,
-    /// Which projections have biases.
+    /// The projections that have biases.
     pub biases: Biases,
-    /// How queries and keys are normalised before they are turned.
+    /// The normalisation of queries and keys before they are turned.
     pub qk_norm: QkNorm,
-    /// Multiplies queries, beside 1/√head_dim, which everybody's are: other than 1 in larger Gemma 3.
+    /// The factor of queries beside 1/√head_dim, which all models have. It is not 1 in larger models of Gemma 3.
     pub query_scale: f64,
-    /// Where the norms of a layer are.
+    /// The places of a layer's norms.
     pub norms: LayerNorms,
-    /// The window and the rope of each layer.
+    /// The kind of each layer.
     pub kinds: Vec<LayerKind>,
-    /// Whether the head is the embedding.
+    /// True if the head is the embedding.
     pub tied: bool,
-    /// A file has queries, keys and values in one matrix, and gate and up in another.
+    /// True if a file has queries, keys and values in one matrix, and gate and up in another.
     pub fused: bool,
-    /// Each query has a gate beside it, in the matrix of queries, which the attention's output is multiplied by.
+    /// True if each query has a gate beside it in the matrix of queries. The attention's output is multiplied by
+    /// the gates.
     pub gated: bool,
-    /// The experts of those layers that have some.
+    /// The experts of the layers that have experts.
     pub experts: Option<ExpertSizes>,
-    /// The recurrence of those layers that have one.
+    /// The recurrence of the layers that have one.
     pub delta: Option<DeltaSizes>,
 }
 
 /// The parts of a layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerKind {
-    /// How many positions a query sees, its own included; `None` is all before it.
+    /// The number of positions that a query sees, its own included. `None` means all positions before it.
     pub window: Option<usize>,
     /// The rope that turns queries and keys.
     pub turn: Turn,
-    /// A gated delta rule stands in the place of the attention ([`DecoderConfig::delta`]).
+    /// True if a gated delta rule stands in the place of the attention ([`DecoderConfig::delta`]).
     pub recurrent: bool,
-    /// Experts stand in the place of the MLP ([`DecoderConfig::experts`]).
+    /// True if experts stand in the place of the MLP ([`DecoderConfig::experts`]).
     pub sparse: bool,
 }
 
-/// A layer's experts: small MLPs, of which a router chooses some for each token (Shazeer et al. 2017).
+/// The sizes of a layer's experts: small MLPs, some of which a router chooses for each token (Shazeer et al.
+/// 2017).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertSizes {
-    /// How many there are.
+    /// The number of experts.
     pub count: usize,
-    /// How many a token goes through.
+    /// The number of experts that a token goes through.
     pub chosen: usize,
-    /// Width of an expert's inner layer.
+    /// The width of an expert's inner layer.
     pub inner: usize,
-    /// The weights of a token's experts sum to 1.
+    /// True if the weights of a token's experts sum to 1.
     pub normalised: bool,
 }
 
-/// A gated delta rule: attention whose memory is one matrix for each head (Yang et al. 2024).
+/// The sizes of a gated delta rule: attention whose memory is one matrix for each head (Yang et al. 2024).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaSizes {
-    /// Heads of queries and keys.
+    /// The number of heads of queries and keys.
     pub key_heads: usize,
-    /// Heads of values; a multiple of `key_heads`.
+    /// The number of heads of values; a multiple of `key_heads`.
     pub value_heads: usize,
-    /// Width of a query or a key.
+    /// The width of a query or a key.
     pub key_dim: usize,
-    /// Width of a value.
+    /// The width of a value.
     pub value_dim: usize,
-    /// How many tokens the convolution before it sees, a token's own included.
+    /// The number of tokens that the convolution before the rule sees, a token's own included.
     pub kernel: usize,
 }
 
 impl DeltaSizes {
-    /// Numbers of all queries, or of all keys, of a token.
+    /// Counts the numbers of all queries, or of all keys, of a token.
     pub fn keys(&self) -> usize {
         self.key_heads * self.key_dim
     }
 
-    /// Numbers of all values of a token.
+    /// Counts the numbers of all values of a token.
     pub fn values(&self) -> usize {
         self.value_heads * self.value_dim
     }
 
-    /// Numbers that the convolution goes over: queries, keys and values.
+    /// Counts the numbers that the convolution goes over: queries, keys and values.
     pub fn channels(&self) -> usize {
         2 * self.keys() + self.values()
     }
 
-    /// Numbers that a layer remembers of a text, however long it is: the matrices, and what the convolution still sees.
+    /// Counts the numbers that a layer remembers of a text, however long it is: the matrices, and the tokens that
+    /// the convolution still sees.
     pub fn state(&self) -> usize {
         self.value_heads * self.key_dim * self.value_dim + (self.kernel - 1) * self.channels()
     }
 }
 
-/// How queries and keys are normalised.
+/// The normalisation of queries and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QkNorm {
-    /// Not at all.
+    /// Nothing is normalised.
     #[default]
     None,
-    /// Each head by itself, with weights that all heads share.
+    /// Each head is normalised by itself, with weights that all heads share.
     Heads,
-    /// All heads of queries together, and all of keys.
+    /// All heads of queries are normalised together, and all heads of keys.
     Whole,
 }
 
-/// Where the norms are of a layer's two halves, attention and MLP.
+/// The places of the norms of a layer's two halves, attention and MLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LayerNorms {
-    /// Before each half, on what goes into it.
+    /// A norm is before each half, on its input.
     #[default]
     Before,
-    /// Behind each half, on what it adds to the residual stream.
+    /// A norm is behind each half, on what it adds to the residual stream.
     Behind,
-    /// On both sides.
+    /// Norms are on both sides.
     Around,
 }
 
 impl LayerNorms {
-    /// True where one is before each half.
+    /// Tells whether a norm is before each half.
     pub fn before(self) -> bool {
         self != LayerNorms::Behind
     }
 
-    /// True where one is behind each half.
+    /// Tells whether a norm is behind each half.
     pub fn behind(self) -> bool {
         self != LayerNorms::Before
     }
@@ -168,22 +175,22 @@ pub enum Turn {
     Rope,
     /// [`DecoderConfig::local_rope`].
     Local,
-    /// Nothing: the layer knows of places by what others tell it.
+    /// No rope: the layer knows of positions only through the other layers.
     None,
 }
 
-/// Which projections add a bias.
+/// The projections that add a bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Biases {
-    /// Queries, keys and values.
+    /// True for queries, keys and values.
     pub qkv: bool,
-    /// The attention's output.
+    /// True for the attention's output.
     pub output: bool,
-    /// Gate, up and down.
+    /// True for gate, up and down.
     pub mlp: bool,
 }
 
-/// The sizes that a new model is made from.
+/// The sizes of a new model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
     /// See [`DecoderConfig::vocab_size`].
@@ -209,7 +216,7 @@ pub struct Sizes {
 }
 
 impl DecoderConfig {
-    /// A new model of `family`, with what the family computes differently.
+    /// Describes a new model of `family`, with everything that the family computes differently.
     pub fn new(family: Family, sizes: Sizes) -> Self {
         let mut config = DecoderConfig {
             family,
@@ -256,13 +263,13 @@ impl DecoderConfig {
     /// Reads a parsed `config.json` of a model that predicts tokens.
     ///
     /// # Errors
-    /// When the family is unknown, a size is missing or of the wrong type, the sizes do not fit
-    /// together, or the model computes what is not implemented.
+    /// If the family is unknown, a size is missing or of the wrong type, the sizes do not fit together, or the
+    /// model needs a computation that is not implemented.
     pub fn from_json(config: &Map<String, Value>) -> Result<Self, ConfigError> {
         Self::with_head(config, Family::language_model)
     }
 
-    /// The same of a model that gives a whole text one score.
+    /// Reads a parsed `config.json` of a model that gives a whole text one score.
     pub(crate) fn of_classifier(config: &Map<String, Value>) -> Result<Self, ConfigError> {
         Self::with_head(config, Family::classifier)
     }
@@ -289,8 +296,8 @@ impl DecoderConfig {
         Ok(config)
     }
 
-    /// The `config.json` of a new model, in the layout that transformers 4 and 5 both read. A model
-    /// that was loaded keeps its own file.
+    /// Makes the `config.json` of a new model, in a layout that transformers 4 and 5 both read. A model that was
+    /// loaded keeps its own file.
     pub fn to_json(&self, pad: Option<u32>, eos: u32) -> Value {
         let mut fields = json!({
             "architectures": [self.family.language_model()],
@@ -338,10 +345,10 @@ impl DecoderConfig {
         fields
     }
 
-    /// Sizes that cannot work together are found here and not as a panic in the first matmul.
+    /// Checks that the sizes can work together. Otherwise the first matmul would panic.
     ///
     /// # Errors
-    /// Names the two sizes and what they would have to be.
+    /// If they cannot. The error names the sizes and what is expected.
     pub fn check(&self) -> Result<(), ConfigError> {
         let positive = [
             ("vocab_size", self.vocab_size),
@@ -358,7 +365,7 @@ impl DecoderConfig {
         {
             return Err(ConfigError::Size(format!("{name} is {size}; expected 1 to 16777216")));
         }
-        // The widest matrices; a file that asks for more is damaged, and would end the process.
+        // These are the widest matrices. A file that asks for more is damaged, and would end the process.
         let query = self.heads as u128 * self.head_dim as u128;
         let widest = [self.vocab_size, 2 * self.intermediate_size].map(|width| width as u128);
         let query = query * if self.gated { 2 } else { 1 };
@@ -413,7 +420,7 @@ impl DecoderConfig {
         Ok(())
     }
 
-    /// Sizes of experts and of recurrent layers, and whether those layers that need them have them.
+    /// Checks the sizes of experts and of recurrent layers, and that no layer needs sizes that are missing.
     fn check_parts(&self) -> Result<(), ConfigError> {
         let size = |name: &str, size: usize, most: usize| match (1..=most).contains(&size) {
             true => Ok(()),
@@ -468,12 +475,12 @@ impl DecoderConfig {
         Ok(())
     }
 
-    /// The window of those layers that have one.
+    /// Returns the window of the layers that have one.
     pub(crate) fn window(&self) -> Option<usize> {
         self.kinds.iter().find_map(|kind| kind.window)
     }
 
-    /// The weights of the norms of queries and of keys, where there are some.
+    /// Returns the number of weights in the norms of queries and of keys; 0 if there is no norm.
     pub(crate) fn look_norms(&self) -> [usize; 2] {
         match self.qk_norm {
             QkNorm::None => [0, 0],
@@ -482,12 +489,12 @@ impl DecoderConfig {
         }
     }
 
-    /// Numbers of all queries of a token.
+    /// Returns the width of all queries of a token.
     pub(crate) fn query_width(&self) -> usize {
         self.heads * self.head_dim
     }
 
-    /// Outputs of the matrix of queries, which has their gates beside them where there are some.
+    /// Returns the number of outputs of the matrix of queries, which also has the gates, if there are gates.
     pub(crate) fn query_outputs(&self) -> usize {
         self.query_width() * if self.gated { 2 } else { 1 }
     }
@@ -497,7 +504,7 @@ impl DecoderConfig {
     }
 }
 
-/// What is wrong with a `config.json`.
+/// An error in a `config.json`.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// No implementation reads this family.
@@ -506,21 +513,21 @@ pub enum ConfigError {
          where one of these is expected: {known}"
     )]
     Family {
-        /// As the file says.
+        /// The model type in the file.
         model_type: String,
-        /// As the file says.
+        /// The architecture in the file.
         architecture: String,
-        /// What can be read.
+        /// The architectures that can be read.
         known: String,
     },
     /// A field is missing or has another type.
     #[error("\"{field}\" should be {expected}, but is {came}")]
     Field {
-        /// Its name.
+        /// The field's name.
         field: String,
         /// The type it should have.
         expected: &'static str,
-        /// What stands there.
+        /// The value in the file.
         came: String,
     },
     /// Sizes that cannot work, or a feature that is not implemented.
@@ -560,7 +567,7 @@ impl Fields<'_> {
         Ok(self.optional(field, Self::flag)?.unwrap_or(default))
     }
 
-    /// `None` when the field is absent or null, an error when it has another type.
+    /// Reads a field. Returns `None` if it is absent or null, and an error if it has another type.
     pub(crate) fn optional<T>(
         &self,
         field: &str,

@@ -1,25 +1,25 @@
-//! How many parameters a decoder has, from its sizes alone.
+//! Counts of a decoder's parameters, from its sizes alone.
 
 use crate::{DecoderConfig, LayerKind, Lora, names};
 
-/// Numbers of parameters, before any of them is there.
+/// Numbers of parameters, known before any parameter is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParameterCount {
-    /// All of them.
+    /// The number of all parameters.
     pub total: u64,
-    /// Those of the embedding, and of the head where it is not the embedding.
+    /// The number in the embedding, and in the head if it is not the embedding.
     pub embedding: u64,
-    /// Those of all layers.
+    /// The number in all layers.
     pub layers: u64,
-    /// Those that one token goes through: of experts only the chosen ones.
+    /// The number that one token goes through: of the experts, only the chosen ones count.
     pub active: u64,
-    /// Those of the largest single parameter.
+    /// The size of the largest parameter.
     pub largest: u64,
-    /// Those of the largest parameter of a layer.
+    /// The size of the largest parameter in a layer.
     pub largest_in_layer: u64,
 }
 
-/// Numbers of parameters of some parts.
+/// The numbers of parameters in one part of a model.
 #[derive(Clone, Copy, Default)]
 struct Part {
     total: u64,
@@ -42,7 +42,7 @@ impl Part {
         }
     }
 
-    /// So many of them, of which some are used.
+    /// Makes `count` copies of the part, of which a token uses `used`.
     fn times(self, count: usize, used: usize) -> Self {
         let (count, used) = (count as u64, used as u64);
         Part { total: count * self.total, active: used * self.active, ..self }
@@ -50,8 +50,8 @@ impl Part {
 }
 
 impl DecoderConfig {
-    /// Counts the parameters of a decoder of these sizes, as it holds them: q, k and v are one
-    /// parameter, and so are the MLP's gate and up.
+    /// Counts the parameters of a decoder of these sizes as the decoder holds them: q, k and v are one parameter,
+    /// and so are the MLP's gate and up.
     pub fn parameters(&self) -> ParameterCount {
         let norms = usize::from(self.norms.before()) + usize::from(self.norms.behind());
         let norms = Part::of(&[], 2 * norms * self.hidden_size);
@@ -70,7 +70,7 @@ impl DecoderConfig {
         }
     }
 
-    /// The half of a layer in which tokens see each other.
+    /// Counts the half of a layer in which tokens see each other.
     fn mixer(&self, kind: &LayerKind) -> Part {
         let hidden = self.hidden_size;
         if let Some(delta) = self.delta.filter(|_| kind.recurrent) {
@@ -85,7 +85,7 @@ impl DecoderConfig {
         Part::of(&[[hidden, qkv], [self.query_width(), hidden]], biases + norms)
     }
 
-    /// The half of a layer that tokens go through one by one.
+    /// Counts the half of a layer that tokens go through one by one.
     fn inner(&self, kind: &LayerKind) -> Part {
         let hidden = self.hidden_size;
         let mlp = |inner: usize, bias: bool| {
@@ -99,9 +99,9 @@ impl DecoderConfig {
         }
     }
 
-    /// Counts the parameters of such adapters, and the largest of them: of a projection
-    /// from `inputs` to `outputs` they have `rank · (inputs + outputs)`. Matrices that are trained whole beside them are the
-    /// model's.
+    /// Counts the parameters of such adapters, and the largest of them. The adapter of a projection from `inputs`
+    /// to `outputs` has `rank · (inputs + outputs)` parameters. Matrices that are trained whole beside the
+    /// adapters count as the model's.
     pub fn adapter_parameters(&self, lora: &Lora) -> (u64, u64) {
         let lora = &lora.clone().named_in(self);
         let sides = |path: &str, inputs: usize| {
@@ -205,7 +205,7 @@ mod tests {
                 embedding: sum(&|path| matches!(path, "embedding" | "head")),
                 layers: sum(&in_layer),
                 active: sum(&|path| match path.split_once(".each.") {
-                    // As many of them as a token goes through, which are all alike.
+                    // A token goes through so many experts; all experts have one size.
                     Some((_, expert)) => {
                         let number: usize = expert.split('.').next().unwrap().parse().unwrap();
                         number < config.experts.unwrap().chosen

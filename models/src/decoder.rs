@@ -1,3 +1,5 @@
+//! The decoder: one transformer for every family.
+
 use burn::{
     module::{Module, ModuleMapper, Param},
     tensor::{DType, Device, Int, Tensor},
@@ -16,12 +18,13 @@ use crate::{
     projection::Projection,
 };
 
-/// A decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and a gated MLP:
-/// the form of every family here. Some have a recurrence in the place of the attention of some layers, or experts in that
-/// of the MLP ([`LayerKind`]).
+/// A decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and a gated MLP: the form of
+/// every family here. In some families some layers have a recurrence in the place of the attention, or experts in
+/// the place of the MLP ([`LayerKind`]).
 ///
-/// Weights are f32; a checkpoint in half precision is widened when it is read. What matrices are
-/// multiplied in is another matter: see [`Decoder::with_compute`].
+/// Weights are f32, except frozen weights in another format of [`Base`](crate::Base). A checkpoint in half
+/// precision is widened when it is read. Matrices may be multiplied in another format: see
+/// [`Decoder::with_compute`].
 #[derive(Module, Debug)]
 pub struct Decoder {
     embedding: Param<Tensor<2>>, // [vocab, hidden]
@@ -43,47 +46,48 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// The sizes of this decoder.
+    /// Returns the sizes of this decoder.
     pub fn config(&self) -> &DecoderConfig {
         &self.config
     }
 
-    /// Its adapters, if it has some.
+    /// Returns the decoder's adapters, if it has some.
     pub fn lora(&self) -> Option<&Lora> {
         self.lora.as_ref()
     }
 
-    /// The same decoder with matrices multiplied in another format.
+    /// Sets the format in which matrices are multiplied.
     pub fn with_compute(mut self, compute: Compute) -> Self {
         self.compute = compute;
         self
     }
 
-    /// Sets how long the texts may become that it is for, in tokens. Frequencies that were changed for a longer context may
-    /// depend on it ([`RopeScaling`](crate::RopeScaling)); without it they are those of short texts.
+    /// Sets the length in tokens of the longest texts that the decoder is for. Frequencies that were changed for a
+    /// longer context may depend on it ([`RopeScaling`](crate::RopeScaling)). Without it they are those of short
+    /// texts.
     pub fn with_longest(mut self, tokens: usize) -> Self {
         self.frequencies = frequencies(&self.config, tokens);
         self.longest = tokens;
         self
     }
 
-    /// How long the texts may become that it is for, as [`Decoder::with_longest`] said; else 0.
+    /// Returns the length that [`Decoder::with_longest`] set, or 0.
     pub fn longest(&self) -> usize {
         self.longest
     }
 
-    /// How its passes are cut.
+    /// Returns how the decoder's passes are cut.
     pub fn grain(&self) -> Grain {
         self.grain
     }
 
-    /// Cuts the decoder's passes otherwise.
+    /// Sets how the decoder's passes are cut.
     pub fn with_grain(mut self, grain: Grain) -> Self {
         self.grain = grain;
         self
     }
 
-    /// Logits of every position, `[rows, tokens, vocab]`: for inspection and tests. Training and
+    /// Computes the logits of every position, `[rows, tokens, vocab]`, for inspection and tests. Training and
     /// sampling ask for hidden states and apply the head where they need it.
     pub fn logits(&self, batch: &TokenBatch) -> Tensor<3> {
         let hidden = self.hidden(batch);
@@ -125,7 +129,7 @@ impl Decoder {
         self.lora = lora;
     }
 
-    /// The matrix that [`Lora::modules_to_save`] calls so.
+    /// Returns the matrix that has this name in [`Lora::modules_to_save`].
     pub(crate) fn whole_mut(&mut self, module: &str) -> Option<&mut Param<Tensor<2>>> {
         match module {
             "embed_tokens" => Some(&mut self.embedding),
@@ -134,7 +138,7 @@ impl Decoder {
         }
     }
 
-    /// Every projection, with the checkpoint's names of the maps it joins, such as
+    /// Returns every projection, with the checkpoint's names of the maps that it joins, such as
     /// `model.layers.0.self_attn.q_proj`.
     pub(crate) fn projections_mut(
         &mut self,
@@ -147,12 +151,13 @@ impl Decoder {
         })
     }
 
-    /// The projections of all experts, which have no adapters.
+    /// Returns the projections of all experts, which have no adapters.
     pub(crate) fn experts_mut(&mut self) -> impl Iterator<Item = &mut Projection> {
         self.layers.iter_mut().filter_map(Layer::experts).flat_map(Experts::projections_mut)
     }
 
-    /// The things that the layers share: the angles of `positions`, `[rows, tokens]`, and what they see of `batch`.
+    /// Makes the things that the layers share: the angles of `positions`, `[rows, tokens]`, and what the tokens of
+    /// `batch` see.
     fn shared(&self, positions: &Tensor<2, Int>, batch: Option<&TokenBatch>) -> DecoderContext {
         let present = |batch: &TokenBatch| {
             let present = batch.present().inner();
@@ -172,26 +177,26 @@ impl Decoder {
         }
     }
 
-    /// `[rows, tokens]` to `[rows, tokens, hidden]`.
+    /// Embeds `[rows, tokens]` to `[rows, tokens, hidden]`.
     fn embedded(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let config = &self.config;
         let [rows, length] = tokens.dims();
         let embedded = self.embedding.val().select(0, tokens.reshape([rows * length]));
-        // Rounded as in the sampler, whose matrices all are: otherwise it would sample from another
-        // policy than the one that is trained.
+        // The sampler's matrices are all rounded, so the embedding is rounded here, too. Otherwise the sampler
+        // would sample from another policy than the one that is trained.
         let embedded = embedded.cast(self.compute.dtype()).cast(Compute::F32.dtype());
         let x = embedded.reshape([rows, length, config.hidden_size]);
         if config.embedding_scale != 1.0 { x.mul_scalar(config.embedding_scale) } else { x }
     }
 
-    /// All layers over a cache, which then remembers the tokens of `x`.
+    /// Goes through all layers over a cache, which then remembers the tokens of `x`.
     fn remembering(
         &self,
         mut x: Tensor<3>,
         context: &DecoderContext,
         cache: &mut KvCache,
     ) -> Tensor<3> {
-        // Layers of either kind have places of their own there.
+        // The cache counts attention layers and recurrent layers separately.
         let mut places = [0; 2];
         for (layer, kind) in self.layers.iter().zip(&self.config.kinds) {
             let place = &mut places[usize::from(kind.recurrent)];
@@ -240,7 +245,7 @@ impl PolicyModel for Decoder {
         half.is_some()
     }
 
-    /// A recurrence goes through rows of one text each.
+    /// Tells whether no layer is recurrent: a recurrence goes through rows of one text each.
     fn packs(&self) -> bool {
         !self.config.kinds.iter().any(|kind| kind.recurrent)
     }
@@ -270,7 +275,7 @@ impl PolicyModel for Decoder {
     }
 
     fn finish(&self, x: Tensor<3>) -> Tensor<3> {
-        // In the format that the head is multiplied in.
+        // The result is in the format in which the head is multiplied.
         self.norm_rule().apply(x, self.norm.val(), self.compute)
     }
 
@@ -280,7 +285,8 @@ impl PolicyModel for Decoder {
         let heads = [config.kv_heads, config.head_dim];
         let attentions = config.kinds.iter().filter(|kind| !kind.recurrent).count();
         let mut cache = KvCache::new(batch, attentions, heads, self.compute);
-        // A recurrent layer's state lies elsewhere behind each step, and the host reads which experts are chosen.
+        // The host has a part in each step of two kinds of layers: a recurrent layer's state lies elsewhere after
+        // each step, and the host reads which experts are chosen.
         if config.kinds.iter().any(|kind| kind.recurrent || kind.sparse) {
             cache = cache.with_host();
         }
@@ -321,12 +327,12 @@ impl PolicyModel for Decoder {
         self.head.as_ref().unwrap_or(&self.embedding)
     }
 
-    /// Matrices are rounded once instead of at every token.
+    /// Rounds matrices once, instead of at every token.
     fn sampler(&self) -> Self {
         self.valid().map(&mut Rounded(self.compute))
     }
 
-    /// Its `tied` is true.
+    /// Removes the head. `tied` is true in the result's sizes.
     fn trunk(mut self) -> Self {
         self.head = None;
         self.config.tied = true;
@@ -334,7 +340,8 @@ impl PolicyModel for Decoder {
     }
 }
 
-/// Rounds matrices to the format that they are multiplied in. Those that are kept in a narrower one stay so.
+/// Rounds matrices to the format in which they are multiplied. Matrices that are kept in a narrower format stay
+/// so.
 struct Rounded(Compute);
 
 impl ModuleMapper for Rounded {
@@ -344,22 +351,22 @@ impl ModuleMapper for Rounded {
     }
 }
 
-/// The things that are the same in every layer of a [`Decoder`]'s forward pass.
+/// The things that all layers share in a [`Decoder`]'s forward pass.
 pub struct DecoderContext {
-    /// Tells what the tokens of a batch see; none where they see a cache.
+    /// A description of what the tokens of a batch see; `None` if they see a cache.
     pub(crate) sees: Option<Sight>,
-    /// 1 at tokens and 0 at padding, `[places, 1]`, where a recurrence goes over a batch.
+    /// 1 at tokens and 0 at padding, `[places, 1]`, if a recurrence goes over a batch.
     pub(crate) present: Option<Tensor<2>>,
     rotary: Turns<Rotary>,
     pub(crate) norm: Norm,
     pub(crate) activation: Activation,
     pub(crate) compute: Compute,
     pub(crate) grain: Grain,
-    /// Counts the loads of experts, where a pass is for that.
+    /// The counter of the experts' loads, if the pass is for counting them.
     pub(crate) counter: Option<Counter>,
 }
 
-/// Something for each [`Turn`] that layers have.
+/// One value for each [`Turn`] that layers have.
 #[derive(Clone, Debug)]
 struct Turns<T> {
     rope: T,
@@ -377,20 +384,20 @@ impl<T> Turns<T> {
     }
 }
 
-/// The frequencies of each turn, for texts of up to `longest` tokens.
+/// Computes the frequencies of each turn, for texts of up to `longest` tokens.
 fn frequencies(config: &DecoderConfig, longest: usize) -> Turns<Frequencies> {
     let of = |rope: &Rope| rope.frequencies(config.head_dim, longest);
     let still = config.kinds.iter().any(|kind| kind.turn == Turn::None);
     Turns {
         rope: of(&config.rope),
         local: config.local_rope.as_ref().map(of),
-        // A pair that turns by nothing.
+        // This is one pair that turns by nothing.
         none: still.then(|| Frequencies::new(vec![0.0])),
     }
 }
 
 impl DecoderContext {
-    /// The angles that queries and keys of such a layer are turned by.
+    /// Returns the angles by which queries and keys of such a layer are turned.
     pub(crate) fn rotary(&self, kind: LayerKind) -> &Rotary {
         let there = match kind.turn {
             Turn::Rope => Some(&self.rotary.rope),
@@ -400,7 +407,7 @@ impl DecoderContext {
         there.expect("a config has what its layers are turned by")
     }
 
-    /// [`Norm::back`] of a norm with its parameter.
+    /// Does [`Norm::back`] for a norm with its parameter.
     pub(crate) fn norm_back<const D: usize>(
         &self,
         x: Tensor<D>,

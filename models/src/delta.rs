@@ -1,8 +1,9 @@
-//! Gated delta rule: the recurrence in the place of a layer's attention (Yang et al. 2024, "Gated Delta Networks").
+//! The gated delta rule: the recurrence in the place of a layer's attention (Yang et al. 2024, "Gated Delta
+//! Networks").
 //!
-//! Each head has a matrix that maps keys to values. A token lets it fade, corrects the value that it gives for the token's
-//! key, and asks it with the token's query. Many tokens are gone through in chunks, in products of matrices; one token, when
-//! a row is decoded, as it is written above.
+//! Each head has a matrix that maps keys to values. A token lets the matrix fade, corrects the value that it gives
+//! for the token's key, and asks it with the token's query. A single token, of a row that is being decoded, goes
+//! through these steps one by one. Many tokens go through them in chunks, as products of matrices.
 
 use burn::{
     module::{Module, Param},
@@ -18,22 +19,23 @@ use crate::{
     projection::Projection,
 };
 
-/// Tokens that are gone through at once.
+/// The number of tokens that go through at once.
 const CHUNK: usize = 32;
 
-/// Added to the square of a query's or a key's length before it is divided by its root.
+/// The number that is added to the squared length of a query or a key before its root divides.
 const EPSILON: f64 = 1e-6;
 
-/// A layer's recurrence, with the maps around it.
+/// A layer's recurrence and the projections around it.
 #[derive(Module, Debug)]
 pub(crate) struct Delta {
-    /// Queries, keys and values side by side; the gate of what comes out; how much a token corrects; how much it lets fade.
+    /// The first projection. It gives queries, keys and values side by side, then the output's gate, the strength
+    /// of a token's correction, and how much the token lets the memory fade.
     pub(crate) input: Projection,
     convolution: Param<Tensor<3>>, // [channels, 1, kernel]
-    /// The logarithm of how fast each head forgets, and what is added to a token's share in it.
+    /// The logarithm of each head's rate of forgetting. `decay_bias` is added to a token's part in it.
     decay: Param<Tensor<1>>,
     decay_bias: Param<Tensor<1>>,
-    /// The factors of a head's numbers, once they are normalised.
+    /// The factors of a head's outputs, which are normalised before.
     scale: Param<Tensor<1>>,
     pub(crate) output: Projection,
     #[module(skip)]
@@ -47,12 +49,12 @@ pub(crate) struct Delta {
 pub(crate) struct DeltaState {
     /// The newest tokens that the convolution still sees, `[rows, kernel - 1, channels]`.
     recent: Tensor<3>,
-    /// `[rows, value_heads, key_dim, value_dim]`.
+    /// The matrices, `[rows, value_heads, key_dim, value_dim]`.
     memory: Tensor<4>,
 }
 
 impl DeltaState {
-    /// See [`DecodeCache::arrange`](crate::DecodeCache::arrange).
+    /// Does [`DecodeCache::arrange`](crate::DecodeCache::arrange) for this state.
     pub(crate) fn arrange(self, keep: &[usize], newcomers: Option<(&Self, &[usize])>) -> Self {
         let recent = newcomers.map(|(state, join)| (state.recent.clone(), join));
         let memory = newcomers.map(|(state, join)| (state.memory.clone(), join));
@@ -63,19 +65,20 @@ impl DeltaState {
     }
 }
 
-/// The inputs of the recurrence, by head; queries and keys are of length 1, queries divided by the root of their width.
+/// The inputs of the recurrence, by head. Queries and keys have length 1; queries are then divided by the root of
+/// their width.
 struct Signals {
     query: Tensor<4>, // [rows, heads, tokens, key_dim]
     key: Tensor<4>,
     value: Tensor<4>,
-    /// How much a token corrects, in (0, 1), `[rows, heads, tokens, 1]`.
+    /// The strength of a token's correction, in (0, 1), `[rows, heads, tokens, 1]`.
     strength: Tensor<4>,
-    /// The logarithm of what stays, at most 0, likewise.
+    /// The logarithm of the share of the memory that stays, at most 0, `[rows, heads, tokens, 1]`.
     fade: Tensor<4>,
 }
 
 impl Delta {
-    /// The recurrence of the layer at `layer`.
+    /// Reads the recurrence of the layer at `layer`.
     pub(crate) fn from_source(
         config: &DecoderConfig,
         layer: &str,
@@ -101,8 +104,9 @@ impl Delta {
         })
     }
 
-    /// Goes through `rows` texts of as many tokens: from the outputs of the first projection, `[places, outputs]`, to the inputs of
-    /// the last one, `[places, values]`, and the memory behind the texts, which went on from `before`.
+    /// Goes through `rows` texts of equal length, which continue `before`. Takes the outputs of the first
+    /// projection, `[places, outputs]`. Returns the inputs of the last one, `[places, values]`, and the memory
+    /// after the texts.
     pub(crate) fn forward(
         &self,
         projected: Tensor<2>,
@@ -124,7 +128,7 @@ impl Delta {
             Some(memory) if tokens == 1 => signals.step(memory),
             memory => signals.scan(memory),
         };
-        // [rows, heads, tokens, value_dim] to [rows, tokens, heads, value_dim].
+        // The output goes from [rows, heads, tokens, value_dim] to [rows, tokens, heads, value_dim].
         let output = output.swap_dims(1, 2);
         let square = output.clone().powf_scalar(2.0).mean_dim(3).add_scalar(self.norm_epsilon);
         let scale = self.scale.val().cast(DType::F32).reshape([1, 1, 1, sizes.value_dim]);
@@ -133,8 +137,9 @@ impl Delta {
         (output.reshape([places, sizes.values()]), DeltaState { recent, memory })
     }
 
-    /// From the gradient of what [`Delta::forward`] gave, from no memory, to that of `projected`; the parameters' is added to
-    /// `sum`. Autodiff goes the way back: it keeps chunks, and not the memory behind each token.
+    /// Computes the gradient of `projected`, given that of the output of [`Delta::forward`] from an empty memory.
+    /// The gradients of the parameters are added to `sum`. Autodiff does this: it keeps chunks, and not the memory
+    /// after each token.
     pub(crate) fn back(
         &self,
         projected: Tensor<2>,
@@ -149,7 +154,8 @@ impl Delta {
         projected.grad_remove(&mut gradients).unwrap_or_else(|| projected.inner().zeros_like())
     }
 
-    /// Each channel as a weighted sum of its own last numbers, and those that the next token still sees.
+    /// Makes each channel a weighted sum of its own last numbers. Also returns the numbers that the next token
+    /// still sees.
     fn convolved(&self, x: Tensor<3>, recent: Option<Tensor<3>>) -> (Tensor<3>, Tensor<3>) {
         let ([rows, tokens, channels], kernel) = (x.dims(), self.sizes.kernel);
         let recent = recent.unwrap_or_else(|| {
@@ -165,7 +171,8 @@ impl Delta {
         (silu(sum), all.narrow(1, tokens, kernel - 1))
     }
 
-    /// By head, from the channels, `[rows, tokens, channels]`, and the two maps beside them, `[rows, tokens, heads]`.
+    /// Splits into heads the channels, `[rows, tokens, channels]`, and the two maps beside them,
+    /// `[rows, tokens, heads]`.
     fn signals(&self, mixed: Tensor<3>, strength: Tensor<3>, fade: Tensor<3>) -> Signals {
         let ([rows, tokens, _], sizes) = (mixed.dims(), self.sizes);
         let heads = sizes.value_heads;
@@ -195,7 +202,8 @@ impl Delta {
 }
 
 impl Signals {
-    /// One token of each row: the output, `[rows, heads, 1, value_dim]`, and the memory behind it.
+    /// Goes through one token of each row. Returns the output, `[rows, heads, 1, value_dim]`, and the memory after
+    /// it.
     fn step(self, memory: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
         let memory = memory * self.fade.exp();
         let known = self.key.clone().matmul(memory.clone());
@@ -204,10 +212,11 @@ impl Signals {
         (self.query.matmul(memory.clone()), memory)
     }
 
-    /// All tokens, a chunk at a time: the output, `[rows, heads, tokens, value_dim]`, and the memory behind the last one.
+    /// Goes through all tokens, a chunk at a time. Returns the output, `[rows, heads, tokens, value_dim]`, and the
+    /// memory after the last token.
     ///
-    /// Within a chunk the corrections depend on each other, each on those before it: they solve a triangular system, whose
-    /// matrix is inverted once. So a chunk is a few products.
+    /// Within a chunk, each correction depends on those before it: they solve a triangular system, whose matrix is
+    /// inverted once. So a chunk takes a few products.
     fn scan(self, memory: Option<Tensor<4>>) -> (Tensor<4>, Tensor<4>) {
         let [rows, heads, tokens, key_dim] = self.key.dims();
         let value_dim = self.value.dims()[3];
@@ -230,7 +239,7 @@ impl Signals {
         let [query, key, value, strength, fade] =
             [self.query, self.key, self.value, self.strength, self.fade].map(cut);
         let square = |wanted: fn(usize, usize) -> bool| triangle(wanted, &device);
-        // The share of a token's correction that is left at later tokens.
+        // `between` is the share of a token's correction that is left at each later token.
         let faded = square(|i, j| j <= i).matmul(fade);
         let between = faded.clone() - faded.clone().swap_dims(2, 3);
         let later: Tensor<4, Bool> = square(|i, j| j > i).equal_scalar(1.0);
@@ -266,10 +275,11 @@ impl Signals {
     }
 }
 
-/// `(1 + system)⁻¹` of what is below the diagonals of the chunks' squares.
+/// Computes `(1 + system)⁻¹`. Only the numbers below the diagonal of each chunk's square count.
 ///
-/// Two blocks next to each other on the diagonal, whose inverses are known, make one of twice the size: what is below its
-/// diagonal is minus the product of the lower block's inverse, the part of the system between the two, and the upper's.
+/// Two neighbouring blocks on the diagonal, whose inverses are known, make one block of twice the size. The part
+/// of its inverse below these two is minus the product of the lower block's inverse, the part of the system
+/// between the two, and the upper block's inverse.
 fn inverse(system: Tensor<4>) -> Tensor<4> {
     let device = system.device();
     let mut inverse = triangle(|i, j| i == j, &device).expand(system.dims());
@@ -286,7 +296,7 @@ fn inverse(system: Tensor<4>) -> Tensor<4> {
     inverse
 }
 
-/// A chunk's square with a 1 at the wanted rows and columns, `[1, 1, chunk, chunk]`.
+/// Makes a chunk's square with a 1 at the wanted rows and columns, `[1, 1, chunk, chunk]`.
 fn triangle(wanted: impl Fn(usize, usize) -> bool, device: &Device) -> Tensor<4> {
     let of = |place: usize| f32::from(u8::from(wanted(place / CHUNK, place % CHUNK)));
     let values: Vec<f32> = (0..CHUNK * CHUNK).map(of).collect();

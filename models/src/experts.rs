@@ -1,7 +1,7 @@
-//! Experts: many small MLPs, of which a router chooses some for each token.
+//! Experts: many small MLPs, some of which a router chooses for each token.
 //!
-//! The host reads which tokens go to which expert, and each expert then goes over its own tokens at once. The way back makes
-//! all of that again from the tokens, so an update keeps nothing of it.
+//! The host reads the router's choice, and each expert then goes over its own tokens at once. The backward pass
+//! computes all of that again from the tokens, so an update keeps nothing of it.
 
 use burn::{
     module::{Module, Param},
@@ -23,7 +23,8 @@ pub(crate) struct Experts {
     each: Vec<Expert>,
     #[module(skip)]
     sizes: ExpertSizes,
-    /// What the way back adds to the gradient of a token's share of each expert; nothing where it is empty.
+    /// The numbers that the backward pass adds to the gradient of a token's share of each expert; empty if it adds
+    /// nothing.
     #[module(skip)]
     slope: Vec<f32>,
 }
@@ -36,7 +37,7 @@ struct Expert {
 }
 
 impl Experts {
-    /// The experts of the layer at `layer`.
+    /// Reads the experts of the layer at `layer`.
     pub(crate) fn from_source(
         config: &DecoderConfig,
         layer: &str,
@@ -64,12 +65,12 @@ impl Experts {
         self.each.iter_mut().flat_map(|expert| [&mut expert.gate_up, &mut expert.down])
     }
 
-    /// Has the way back add `slope` to the gradient of each token's shares.
+    /// Makes the backward pass add `slope` to the gradient of each token's shares.
     pub(crate) fn set_slope(&mut self, slope: Vec<f32>) {
         self.slope = slope;
     }
 
-    /// The weighted sum of the chosen experts, `[places, hidden]` to the same.
+    /// Sums the outputs of the chosen experts by their weights, `[places, hidden]` to `[places, hidden]`.
     pub(crate) fn forward(&self, x: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
         let routes = self.routes(&x);
         if let Some(counter) = &context.counter {
@@ -85,7 +86,8 @@ impl Experts {
         })
     }
 
-    /// From the gradient of the sum to that of `x`; the parameters' is added to `sum`. `plain` is the copy without autodiff.
+    /// Computes the gradient of `x`, given that of the sum. The gradients of the parameters are added to `sum`.
+    /// `plain` is the copy without autodiff.
     pub(crate) fn back(
         &self,
         plain: &Experts,
@@ -119,7 +121,8 @@ impl Experts {
         d_x + ops::product(d_logits, router.transpose(), Compute::F32)
     }
 
-    /// Chooses the experts of each token. The router computes in f32, so that sampling and training choose the same ones.
+    /// Chooses the experts of each token. The router computes in f32, so that sampling and training choose the
+    /// same experts.
     fn routes(&self, x: &Tensor<2>) -> Routes {
         let router = self.router.val().cast(DType::F32);
         let logits = ops::product(x.clone().cast(DType::F32), router, Compute::F32);
@@ -135,7 +138,7 @@ impl Experts {
         Routes { shares, weights, whole, chosen, numbers, tokens }
     }
 
-    /// From the gradient of the weights to that of the router's logits, `[places, experts]`.
+    /// Computes the gradient of the router's logits, `[places, experts]`, given that of the weights.
     fn router_back(&self, routes: &Routes, d_weights: Tensor<2>) -> Tensor<2> {
         let d_top = match self.sizes.normalised {
             true => {
@@ -162,7 +165,8 @@ impl Expert {
         self.down.forward(inner, None, context.compute)
     }
 
-    /// From the gradient of the sum that `weight` times the output is added to, to those of `x` and of `weight`.
+    /// Computes the gradients of `x` and of `weight`. `d_y` is the gradient of the sum to which `weight` times the
+    /// output is added.
     fn back(
         &self,
         plain: &Expert,
@@ -190,33 +194,33 @@ struct Routes {
     shares: Tensor<2>,
     /// The factors of the chosen experts' outputs, `[places, chosen]`.
     weights: Tensor<2>,
-    /// The divisor that made factors of their shares, `[places, 1]`.
+    /// The divisor that makes weights of shares, `[places, 1]`.
     whole: Tensor<2>,
-    /// Their numbers, `[places, chosen]`.
+    /// The numbers of the chosen experts, `[places, chosen]`.
     chosen: Tensor<2, Int>,
-    /// The same on the host.
+    /// The numbers of the chosen experts, on the host.
     numbers: Vec<i64>,
-    /// The tokens of each expert; none where it has none.
+    /// The tokens of each expert; `None` if an expert has no tokens.
     tokens: Vec<Option<Chosen>>,
 }
 
 /// The tokens of an expert.
 struct Chosen {
-    /// Their places.
+    /// The places of the tokens.
     places: Tensor<1, Int>,
-    /// The places of their weights among all weights, which go place by place.
+    /// The indices of their weights among the weights of all places in order.
     weights: Tensor<1, Int>,
 }
 
 impl Routes {
-    /// `[places · chosen, 1]`.
+    /// Returns the weights as `[places · chosen, 1]`.
     fn flat_weights(&self) -> Tensor<2> {
         let [places, chosen] = self.weights.dims();
         self.weights.clone().reshape([places * chosen, 1])
     }
 }
 
-/// The tokens of each expert, from the experts of each token.
+/// Lists the tokens of each expert, given the experts of each token.
 fn by_expert(numbers: &[i64], sizes: &ExpertSizes, device: &Device) -> Vec<Option<Chosen>> {
     let mut tokens = vec![[const { Vec::new() }; 2]; sizes.count];
     for (at, &expert) in numbers.iter().enumerate() {

@@ -1,11 +1,14 @@
+//! The model families, their names in `transformers`, and their tensors.
+
 use serde_json::Value;
 
 use crate::{ConfigError, DecoderConfig, config::Fields, names};
 
 /// The model families whose checkpoints can be read and written.
 ///
-/// To add one: a file beside `llama.rs` with `read` and `write`, a variant here, and what it computes
-/// differently as a field of [`DecoderConfig`]. The book's page on it goes through it step by step.
+/// To add a family, write a file beside `llama.rs` with `read` and `write`, add a variant here, and make each
+/// thing that the family computes differently a field of [`DecoderConfig`]. The book has a page that goes through
+/// this step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Qwen2 and Qwen2.5.
@@ -18,7 +21,7 @@ pub enum Family {
     Qwen35,
     /// Llama 2, 3, 3.1, 3.2 and 3.3, the text models.
     Llama,
-    /// Mistral 7B and what has its form.
+    /// Mistral 7B and models of its form.
     Mistral,
     /// Gemma, the first generation.
     Gemma,
@@ -35,7 +38,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// All of them.
+    /// All families.
     pub const ALL: [Family; 12] = [
         Family::Qwen2,
         Family::Qwen3,
@@ -51,7 +54,7 @@ impl Family {
         Family::Phi3,
     ];
 
-    /// The `model_type` of its `config.json`.
+    /// Returns the `model_type` of the family's `config.json`.
     pub fn model_type(self) -> &'static str {
         match self {
             Family::Qwen2 => "qwen2",
@@ -69,15 +72,15 @@ impl Family {
         }
     }
 
-    /// The name of its language model in transformers.
+    /// Returns the name of the family's language model in transformers.
     pub fn language_model(self) -> String {
         format!("{}ForCausalLM", self.class())
     }
 
-    /// The name in transformers of the model that scores a text.
+    /// Returns the name in transformers of the family's model that scores a text.
     pub fn classifier(self) -> String {
         match self {
-            // Their plain names are those of the models that also see pictures.
+            // The plain names of these families belong to models that also see pictures.
             Family::Gemma3 => "Gemma3TextForSequenceClassification".into(),
             Family::Qwen35 => "Qwen3_5TextForSequenceClassification".into(),
             _ => format!("{}ForSequenceClassification", self.class()),
@@ -108,7 +111,7 @@ impl Family {
         let model_type = fields.text("model_type")?;
         let named = fields.0.get("architectures").and_then(|list| list.get(0));
         let family = Family::ALL.into_iter().find(|family| family.model_type() == model_type);
-        // Old files do not name one; then the model is what it is opened as.
+        // Old files name no architecture. Such a model is whatever it is opened as.
         match (family, named.map(Value::as_str)) {
             (Some(family), None) => Ok(family),
             (Some(family), Some(Some(named))) if named == architecture(family) => Ok(family),
@@ -120,8 +123,8 @@ impl Family {
         }
     }
 
-    /// The checkpoint's names for the parameter at `path`, with the rows of each: several for a
-    /// fused projection, in the order in which they are joined. All families so far agree on them.
+    /// Returns the checkpoint's names for the parameter at `path`, with the rows of each. A fused projection has
+    /// several, in the order in which they are joined. All families so far agree on them.
     pub(crate) fn pieces(self, path: &str, config: &DecoderConfig) -> Vec<Piece> {
         names::pieces(path, config)
     }
@@ -131,6 +134,6 @@ impl Family {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Piece {
     pub(crate) name: String,
-    /// Size of its first dimension in the checkpoint.
+    /// The size of its first dimension in the checkpoint.
     pub(crate) rows: usize,
 }

@@ -1,5 +1,5 @@
-//! Gemma, the first generation: the embedding is scaled by √hidden_size, a norm multiplies by one plus
-//! its weight, the MLP's gate goes through GELU, and the head is the embedding.
+//! Gemma, the first generation. The embedding is scaled by √hidden_size, a norm multiplies by one plus its weight,
+//! the MLP's gate goes through GELU, and the head is the embedding.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// Sets the parts that Llama has otherwise.
+/// Sets the parts in which the family differs from Llama.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.norm_offset = 1.0;
     config.embedding_scale = (config.hidden_size as f64).sqrt();
@@ -25,7 +25,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::Gemma, defaults)?;
-    // The published files say "gelu" and mean its approximation.
+    // The published files say "gelu" and mean its approximation by tanh.
     layout::activation(fields, &["gelu", "gelu_pytorch_tanh"])?;
     if fields.flag_or("use_bidirectional_attention", false)? {
         return Err(layout::not_implemented("use_bidirectional_attention"));

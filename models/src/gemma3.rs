@@ -1,5 +1,6 @@
-//! Gemma 3, the text models: Gemma's embedding, norms and gate; norms around both halves of a layer and on every query and
-//! key head; five of six layers look back through a window, and turn by a base of their own.
+//! Gemma 3, the text models. They have Gemma's embedding, norms and gate. Norms are around both halves of a layer
+//! and on every head of queries and keys. Five of six layers look back through a window and turn by a base of
+//! their own.
 
 use serde_json::{Value, json};
 
@@ -9,10 +10,10 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// The bases of layers that see everything, and of those with a window.
+/// The rotary base of layers that see everything, and that of layers with a window.
 const THETAS: [f64; 2] = [1_000_000.0, 10_000.0];
 
-/// Sets the parts that Llama has otherwise.
+/// Sets the parts in which the family differs from Llama.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.norm_offset = 1.0;
     config.embedding_scale = (config.hidden_size as f64).sqrt();
@@ -68,7 +69,7 @@ pub(crate) fn write(config: &DecoderConfig) -> Value {
         "hidden_act": null,
         "hidden_activation": "gelu_pytorch_tanh",
         "layer_types": layout::layer_types(config),
-        // A whole number in every file.
+        // This is a whole number in every file.
         "query_pre_attn_scalar":
             (config.head_dim as f64 / config.query_scale.powi(2)).round() as u64,
         "rope_local_base_freq": local,

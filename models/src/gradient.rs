@@ -1,4 +1,4 @@
-//! Gradients, as they are made and added up.
+//! The sum of an update's gradients, over layers, pieces and micro-batches.
 
 use burn::{
     module::{Module, ModuleVisitor, Param, ParamId},
@@ -8,12 +8,12 @@ use burn::{
 use firebrick_core::TokenId;
 use firebrick_kernels::{Compute, TokenLogProbs};
 
-/// The gradient of an update's parameters, added up over layers, pieces and micro-batches. Sums are f32.
+/// The sum of an update's gradients over layers, pieces and micro-batches. Sums are f32.
 #[derive(Default)]
 pub struct GradientSum(GradientsParams);
 
 impl GradientSum {
-    /// Takes the gradients of the module's parameters out of those of a backward pass.
+    /// Moves the gradients of the module's parameters from a backward pass into the sum.
     pub fn take<M: Module>(&mut self, module: &M, gradients: &mut Gradients) {
         module.visit(&mut Take { sum: self, gradients });
     }
@@ -39,8 +39,8 @@ impl GradientSum {
         self.0.register(matrix.id, firebrick_kernels::add_product(sum, x, y, compute));
     }
 
-    /// Adds the gradient of a lookup: `gradient`, `[tokens, width]`, to those rows of the table that the
-    /// tokens name. `numbers` more are there at once, about.
+    /// Adds the gradient of a lookup: `gradient`, `[tokens, width]`, is added to the rows of the table that
+    /// `tokens` name. About `numbers` more numbers are in memory meanwhile.
     pub fn add_rows(
         &mut self,
         table: &Param<Tensor<2>>,
@@ -52,7 +52,7 @@ impl GradientSum {
         self.0.register(table.id, sum);
     }
 
-    /// Takes the gradient of a matrix out; zeros where there is none yet.
+    /// Takes the gradient of a matrix out of the sum; zeros if there is none yet.
     fn matrix(&mut self, matrix: &Param<Tensor<2>>) -> Tensor<2> {
         self.0.remove::<2>(matrix.id).unwrap_or_else(|| {
             let device = matrix.val().device().inner();
@@ -81,7 +81,7 @@ impl GradientSum {
         self.mapped(module, &mut Merge(other.0))
     }
 
-    /// Puts in the place of each parameter's sum what `map` makes of it.
+    /// Replaces each parameter's sum by the result of `map`.
     #[must_use]
     pub fn mapped<M: Module>(self, module: &M, map: &mut impl GradientMap) -> GradientSum {
         let mut mapping = Mapping { sum: self.0, map };
@@ -89,12 +89,12 @@ impl GradientSum {
         GradientSum(mapping.sum)
     }
 
-    /// The sum.
+    /// Returns the sum.
     pub fn finish(self) -> GradientsParams {
         self.0
     }
 
-    /// The sum for a module's parameters, over `divisor`.
+    /// Returns the sum for a module's parameters, divided by `divisor`.
     pub fn finish_over<M: Module>(self, module: &M, divisor: f64) -> GradientsParams {
         struct Over(f64);
         impl GradientMap for Over {
@@ -110,9 +110,9 @@ impl GradientSum {
     }
 }
 
-/// Makes one gradient of another, parameter by parameter.
+/// A map of gradients, parameter by parameter.
 pub trait GradientMap {
-    /// The gradient of `parameter`, none where there is none, from `sum`.
+    /// Makes the gradient of `parameter` from `sum`. Either may be `None`: there is no gradient then.
     fn map<const D: usize>(
         &mut self,
         parameter: &Param<Tensor<D>>,
@@ -134,8 +134,8 @@ impl<T: GradientMap> ModuleVisitor for Mapping<'_, T> {
     }
 }
 
-/// [`firebrick_kernels::head_backward`] of a head that is a parameter: the gradient of `hidden`, and that of the head is
-/// added to `sum`, unless it is frozen.
+/// Does [`firebrick_kernels::head_backward`] for a head that is a parameter. Returns the gradient of `hidden`, and
+/// adds the gradient of the head to `sum`, unless the head is frozen.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub fn head_backward(
     hidden: &Tensor<2>,
@@ -172,7 +172,7 @@ struct Take<'a> {
 
 impl ModuleVisitor for Take<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        // One that is not trained may be without autodiff, of which burn makes a panic.
+        // A parameter that is not trained may be without autodiff, and burn panics at such a one.
         if param.is_require_grad()
             && let Some(gradient) = param.val().grad_remove(self.gradients)
         {
@@ -181,19 +181,19 @@ impl ModuleVisitor for Take<'_> {
     }
 }
 
-/// How to go back through a part of a forward pass, with all that it kept for that.
+/// The way back through a part of a forward pass, with everything that was kept for it.
 pub struct Tape<'a>(Box<Back<'a>>);
 
-/// From the gradient of what came out to that of what went in; the parameters' is added to the sum.
+/// A function from the gradient of the output to that of the input. It adds the parameters' gradients to the sum.
 type Back<'a> = dyn FnOnce(Tensor<3>, &mut GradientSum) -> Tensor<3> + 'a;
 
 impl<'a> Tape<'a> {
-    /// One that goes back as `back` does.
+    /// Makes a tape from a function that goes back.
     pub fn new(back: impl FnOnce(Tensor<3>, &mut GradientSum) -> Tensor<3> + 'a) -> Self {
         Tape(Box::new(back))
     }
 
-    /// From `gradient`, of what came out, to the gradient of what went in. Tensors are without autodiff.
+    /// Computes the gradient of the input, given `gradient`, that of the output. Tensors are without autodiff.
     pub fn back(self, gradient: Tensor<3>, sum: &mut GradientSum) -> Tensor<3> {
         (self.0)(gradient, sum)
     }

@@ -1,15 +1,17 @@
-/// How a pass through a [`Decoder`](crate::Decoder) is cut: changes memory and speed, and the result by
-/// rounding at most.
+//! The sizes of the pieces into which a forward or backward pass is cut.
+
+/// The sizes of the pieces into which a pass through a [`Decoder`](crate::Decoder) is cut. They change memory and
+/// speed, and the result by rounding at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grain {
-    /// Tokens that go through a projection at once, where the result is not kept.
+    /// The number of tokens that go through a projection at once.
     pub tokens: usize,
-    /// Attention scores that are there at once, about.
+    /// The number of attention scores that are in memory at once, about.
     pub scores: usize,
 }
 
 impl Grain {
-    /// Half as large, if it is still worth it.
+    /// Returns pieces half as large, or `None` if they are small already.
     pub(crate) fn halved(self) -> Option<Self> {
         let halve = |number: usize, least: usize| (number / 2).max(number.min(least));
         let half = Grain { tokens: halve(self.tokens, 64), scores: halve(self.scores, 1 << 14) };
@@ -18,8 +20,8 @@ impl Grain {
 }
 
 impl Default for Grain {
-    /// For a CPU and a small model: few portions, because a gradient's matrices are laid out anew for each, and scores that
-    /// stay in a core's cache.
+    /// Returns sizes for a CPU and a small model. There are few portions, because a gradient's matrices are laid
+    /// out anew for each, and the scores stay in a core's cache.
     fn default() -> Self {
         Grain { tokens: 4096, scores: 1 << 18 }
     }

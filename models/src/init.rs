@@ -1,3 +1,5 @@
+//! Random weights for new models, and the trait of the sources of parameters.
+
 use burn::{
     module::Param,
     tensor::{Device, Tensor, TensorData},
@@ -6,18 +8,18 @@ use firebrick_core::Seed;
 
 use crate::{Base, CheckpointError, Decoder, DecoderConfig, base::frozen};
 
-/// Where a decoder's parameters come from: a checkpoint, or a seed.
+/// The source of a decoder's parameters: a checkpoint or a seed.
 pub(crate) trait ParameterSource {
-    /// The values of the parameter at `path`, row-major in the decoder's own shape.
+    /// Returns the values of the parameter at `path`, row-major in the decoder's own shape.
     fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError>;
 
-    /// The format that matrices are kept in; what is not f32 is frozen.
+    /// Returns the format in which matrices are kept. A matrix in another format than f32 is frozen.
     fn base(&self) -> Base {
         Base::F32
     }
 }
 
-/// A vector parameter from `source`.
+/// Reads a vector parameter from `source`.
 pub(crate) fn vector(
     source: &mut dyn ParameterSource,
     path: &str,
@@ -27,7 +29,7 @@ pub(crate) fn vector(
     exact(source, path, [length], device)
 }
 
-/// A matrix parameter from `source`.
+/// Reads a matrix parameter from `source`.
 pub(crate) fn matrix(
     source: &mut dyn ParameterSource,
     path: &str,
@@ -37,7 +39,7 @@ pub(crate) fn matrix(
     Ok(parameter(source.values(path, &shape)?, shape, source.base(), device))
 }
 
-/// A parameter from `source` that is kept as it is, whatever the format of matrices.
+/// Reads a parameter from `source` and keeps it in f32, whatever the format of matrices.
 pub(crate) fn exact<const D: usize>(
     source: &mut dyn ParameterSource,
     path: &str,
@@ -47,7 +49,7 @@ pub(crate) fn exact<const D: usize>(
     Ok(Param::from_data(TensorData::new(source.values(path, &shape)?, shape), device))
 }
 
-/// A matrix parameter of these values in the format of `base`.
+/// Makes a matrix parameter of these values in the format of `base`.
 pub(crate) fn parameter(
     values: Vec<f32>,
     shape: [usize; 2],
@@ -60,16 +62,16 @@ pub(crate) fn parameter(
     }
 }
 
-/// A new decoder with random weights.
+/// Makes a decoder with random weights.
 ///
-/// Matrices are normal with deviation `1/√inputs`, the two that write to the residual stream
-/// smaller by `√(2·layers)` so that its variance does not grow with depth (Radford et al. 2019);
-/// the embedding, which is also the head when tied, has deviation 0.02. Norms multiply by 1, biases
-/// are 0. The heads of a recurrence forget at rates of up to 16 a token, times the softplus of 1.
-/// Each parameter has a seed of its own, so the values do not depend on the order of making them.
+/// Matrices are normal with deviation `1/√inputs`. The two matrices that write to the residual stream are smaller
+/// by `√(2·layers)`, so that its variance does not grow with depth (Radford et al. 2019). The embedding and the
+/// head have deviation 0.02. Norms multiply by 1 and biases are 0. The heads of a recurrence forget at rates of up
+/// to 16 a token, times the softplus of 1. Each parameter has a seed of its own, so the values do not depend on
+/// the order in which they are made.
 ///
 /// # Errors
-/// When the sizes do not fit together.
+/// If the sizes do not fit together.
 pub fn random(
     config: &DecoderConfig,
     seed: Seed,
@@ -78,10 +80,11 @@ pub fn random(
     random_in(config, Base::F32, seed, device)
 }
 
-/// The same with its weights kept in the format of `base`, as [`load_noting`](crate::load_noting) keeps them.
+/// Makes a decoder like [`random`], with its weights kept in the format of `base`, as
+/// [`load_noting`](crate::load_noting) keeps them.
 ///
 /// # Errors
-/// When the sizes do not fit together.
+/// If the sizes do not fit together.
 pub fn random_in(
     config: &DecoderConfig,
     base: Base,
@@ -115,7 +118,7 @@ impl ParameterSource for Random {
             }
             "bias" => return Ok(vec![0.0; count]),
             "scale" | "decay_bias" => return Ok(vec![1.0; count]),
-            // A rate in (0, 16] for each head, as transformers draws them.
+            // The rate of each head is in (0, 16], as transformers draws it.
             "decay" => {
                 let mut stream = self.seed.derive(path, &[]).stream();
                 let rate = |head: u64| (16.0 * (1.0 - stream.uniform_at(head))).max(0.01);

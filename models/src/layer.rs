@@ -1,9 +1,10 @@
-//! A layer of a [`Decoder`](crate::Decoder): forward, and back by hand.
+//! A layer of a `Decoder`: its forward pass, and a backward pass written by hand.
 //!
-//! All but the attention, or the recurrence in its place, goes token by token, so it is done for some tokens at a time. The
-//! backward pass keeps a layer's input alone ([`Layer::replay`]), or with it all that takes a product to make again
-//! ([`Layer::record`]): queries, keys and values, what attention gave, the residual stream behind it, and gate
-//! and up. Norms and activations are made again either way, and so are experts.
+//! All but the attention, or the recurrence in its place, goes token by token, so it is done for some tokens at a
+//! time. The backward pass needs the layer's input. It keeps nothing else ([`Layer::replay`]), or it also keeps
+//! everything that would take a product to make again ([`Layer::record`]): queries, keys and values, the output of
+//! the attention, the residual stream after it, and gate and up. Norms and activations are made again either way,
+//! and so are experts.
 
 use std::ops::Range;
 
@@ -26,7 +27,8 @@ use crate::{
     projection::Projection,
 };
 
-/// `x + attention(norm(x))`, and of that `x + mlp(norm(x))`. Norms may be behind the two halves instead, or as well.
+/// A layer: `y = x + attention(norm(x))`, then `y + mlp(norm(y))`. Norms may be behind the two halves instead, or
+/// as well.
 ///
 /// A layer has an attention or a recurrence, and an MLP or experts ([`LayerKind`]).
 #[derive(Module, Debug)]
@@ -91,7 +93,7 @@ impl Layer {
         })
     }
 
-    /// `[rows, tokens, hidden]` to the same, in a pass over a batch.
+    /// Maps `[rows, tokens, hidden]` to `[rows, tokens, hidden]`, in a pass over a batch.
     pub(crate) fn forward(
         &self,
         x: Tensor<3>,
@@ -99,12 +101,12 @@ impl Layer {
         context: &DecoderContext,
     ) -> Tensor<3> {
         let (shape, x) = (x.dims(), flat(x));
-        // The part for the way back goes at once.
+        // The part for the backward pass is dropped at once.
         let mixed = self.mixer().forward(&x, shape[0], &self.attention_norm, kind, context).0;
         self.rest(&x, &mixed, context).reshape(shape)
     }
 
-    /// [`Layer::forward`] over a cache, which then remembers these tokens as those of the layer at `place`.
+    /// Does [`Layer::forward`] over a cache, which then remembers these tokens as those of the layer at `place`.
     pub(crate) fn remembering(
         &self,
         x: Tensor<3>,
@@ -118,7 +120,7 @@ impl Layer {
         self.rest(&x, &mixed, context).reshape(shape)
     }
 
-    /// [`Layer::forward`] with a way back. `x` and what is given are without autodiff.
+    /// Does [`Layer::forward`] and keeps what the backward pass needs. `x` and the output are without autodiff.
     pub(crate) fn record<'a>(
         &'a self,
         x: Tensor<3>,
@@ -142,7 +144,7 @@ impl Layer {
         (joined(y, 0).reshape(shape), tape)
     }
 
-    /// Goes through the layer once more and back. Tensors are without autodiff.
+    /// Goes through the layer once more, and back. Tensors are without autodiff.
     pub(crate) fn replay(
         &self,
         x: Tensor<3>,
@@ -158,7 +160,7 @@ impl Layer {
         self.back(&plain, x, flat(d_y), kept, kind, context, sum).reshape(shape)
     }
 
-    /// Back through the layer, of which `plain` is the copy without autodiff.
+    /// Goes back through the layer. `plain` is the copy of the layer without autodiff.
     #[allow(clippy::too_many_arguments, reason = "what a forward pass has, and its gradient")]
     fn back(
         &self,
@@ -201,8 +203,8 @@ impl Layer {
         joined(d_x, 0)
     }
 
-    /// From the gradient of the output to that of what the second half of the layer begins with; `middle` is that and its
-    /// norm.
+    /// Computes the gradient of the residual stream between the halves, given that of the output. `half` is that
+    /// stream and `normed` its norm.
     fn mlp_back(
         &self,
         plain: &Layer,
@@ -219,7 +221,7 @@ impl Layer {
         context.before_back(half, &self.mlp_norm, d_normed, d_y, sum)
     }
 
-    /// The layer behind the part in which tokens see each other.
+    /// Computes the layer after the part in which tokens see each other.
     fn rest(&self, x: &Tensor<2>, mixed: &Tensor<2>, context: &DecoderContext) -> Tensor<2> {
         let portions = context.portions(x).into_iter().map(|places| {
             let [half, normed] = self.middle(part(x, &places), part(mixed, &places), context);
@@ -228,7 +230,7 @@ impl Layer {
         joined(portions.collect(), 0)
     }
 
-    /// The end of the second half, added to `half`.
+    /// Computes the end of the second half and adds it to `half`.
     fn end(&self, begun: Begun, half: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
         match &self.mlp_norm_behind {
             None => self.mlp().end(begun, Some(half), context),
@@ -239,7 +241,7 @@ impl Layer {
         }
     }
 
-    /// The residual stream between the layer's two halves, and its norm.
+    /// Computes the residual stream between the layer's two halves, and its norm.
     fn middle(&self, x: Tensor<2>, mixed: Tensor<2>, context: &DecoderContext) -> [Tensor<2>; 2] {
         let branch = self.mixer().output().forward(mixed, None, context.compute);
         let branch = match &self.attention_norm_behind {
@@ -275,7 +277,7 @@ impl Layer {
         self.experts.as_mut()
     }
 
-    /// Those projections that may have adapters: all but the experts'.
+    /// Returns the projections that may have adapters: all but the experts'.
     pub(crate) fn projections_mut(
         &mut self,
     ) -> impl Iterator<Item = (&'static str, &mut Projection)> {
@@ -299,19 +301,19 @@ struct Kept {
     /// The input of the first half's last projection.
     output: Tensor<2>,
     mixed: Mixed,
-    /// For each portion of the tokens the residual stream between the halves, and the second as far as it is kept; none
-    /// where they are made again.
+    /// The residual stream between the halves, and the kept part of the second half, for each portion of the
+    /// tokens; empty if they are made again.
     inside: Vec<(Tensor<2>, Begun)>,
 }
 
 impl DecoderContext {
-    /// The places of a pass, in portions that go through a projection together.
+    /// Splits the places of a pass into portions, each of which goes through a projection together.
     pub(crate) fn portions(&self, x: &Tensor<2>) -> Vec<Range<usize>> {
         let (all, step) = (x.dims()[0], self.grain.tokens.max(1));
         (0..all).step_by(step).map(|start| start..(start + step).min(all)).collect()
     }
 
-    /// `x` at some places of a pass, with zeros at padding.
+    /// Puts zeros at the padding in `x`, which is at some places of a pass.
     pub(crate) fn present_at(&self, x: Tensor<2>, places: &Range<usize>) -> Tensor<2> {
         match &self.present {
             Some(present) => {
@@ -322,7 +324,7 @@ impl DecoderContext {
         }
     }
 
-    /// The norm of `x`, which goes into a half of a layer, or `x` where that has none.
+    /// Returns the input of a layer's half: the norm of `x`, or `x` if there is no norm.
     pub(crate) fn before(&self, x: Tensor<2>, norm: &Option<Param<Tensor<1>>>) -> Tensor<2> {
         match norm {
             Some(norm) => self.norm.apply(x, norm.val(), self.compute),
@@ -330,7 +332,8 @@ impl DecoderContext {
         }
     }
 
-    /// From the gradient of what went into a half to that of `x`, to which `beside` is added, the one past the half.
+    /// Computes the gradient of `x`, given that of the half's input. `beside` is added: the gradient that goes
+    /// past the half.
     fn before_back(
         &self,
         x: Tensor<2>,
@@ -345,8 +348,8 @@ impl DecoderContext {
         }
     }
 
-    /// From the gradient of what a half adds to that of what came out of it, which `branch` makes again where a norm is
-    /// behind it.
+    /// Computes the gradient of a half's output, given that of the sum it goes into. If a norm is behind the half,
+    /// `branch` makes the output again.
     fn behind_back(
         &self,
         branch: impl FnOnce() -> Tensor<2>,
@@ -382,7 +385,7 @@ impl DecoderContext {
     }
 }
 
-/// `[rows, tokens, hidden]` to `[places, hidden]`.
+/// Joins rows: `[rows, tokens, hidden]` to `[places, hidden]`.
 fn flat(x: Tensor<3>) -> Tensor<2> {
     let [rows, tokens, hidden] = x.dims();
     x.reshape([rows * tokens, hidden])

@@ -1,12 +1,12 @@
-//! What the `config.json` files of all families have in common, in the layouts of transformers 4 (whose
-//! `rope_theta`, `rope_scaling` and `torch_dtype` stand beside the sizes) and 5 (`rope_parameters`,
-//! `dtype`, `layer_types`).
+//! Parts that the `config.json` files of all families share. There are two layouts: in that of transformers 4,
+//! `rope_theta`, `rope_scaling` and `torch_dtype` stand beside the sizes; that of transformers 5 has
+//! `rope_parameters`, `dtype` and `layer_types`.
 
 use serde_json::{Value, json};
 
 use crate::{ConfigError, DecoderConfig, Family, LayerKind, Rope, Sizes, Turn, config::Fields};
 
-/// What a family's class in transformers takes where `config.json` is silent.
+/// The values that a family's class in transformers takes if `config.json` is silent.
 pub(crate) struct Defaults {
     pub(crate) vocab_size: Option<usize>,
     pub(crate) heads: Option<usize>,
@@ -16,14 +16,14 @@ pub(crate) struct Defaults {
     pub(crate) tied: bool,
     pub(crate) rope_theta: f64,
     pub(crate) norm_epsilon: f64,
-    /// The part of a head that is turned.
+    /// The share of a head that is turned.
     pub(crate) rotary_share: f64,
-    /// That part may be less than the head.
+    /// True if the family can turn less than the whole head.
     pub(crate) partial_rotary: bool,
 }
 
 impl Defaults {
-    /// Llama's.
+    /// The defaults of Llama.
     pub(crate) const LLAMA: Defaults = Defaults {
         vocab_size: None,
         heads: None,
@@ -72,8 +72,8 @@ pub(crate) fn read(
         layers,
         heads,
         kv_heads: match fields.0.get("num_key_value_heads") {
-            // transformers gives every query head its own where the file says null, whatever the
-            // family takes where the file is silent.
+            // If the file says null, transformers gives every query head its own key head, whatever the family
+            // takes if the file is silent.
             Some(Value::Null) => heads,
             _ => fields.size_or("num_key_value_heads", defaults.kv_heads.unwrap_or(heads))?,
         },
@@ -90,8 +90,8 @@ pub(crate) fn read(
     Ok(config)
 }
 
-/// How far back a layer with a window sees: 4096 where the file does not speak of it, as in
-/// transformers; everything where it says null.
+/// Reads how far back a layer with a window sees: 4096 if the file has no such field, as in transformers, and
+/// everything if it says null.
 pub(crate) fn window(fields: &Fields) -> Result<Option<usize>, ConfigError> {
     match fields.0.get("sliding_window") {
         None => Ok(Some(4096)),
@@ -99,7 +99,7 @@ pub(crate) fn window(fields: &Fields) -> Result<Option<usize>, ConfigError> {
     }
 }
 
-/// The window of each layer, for families in which only some layers may have one.
+/// Reads the window of each layer, for families in which only some layers may have one.
 pub(crate) fn windows(fields: &Fields, config: &mut DecoderConfig) -> Result<(), ConfigError> {
     if !fields.flag_or("use_sliding_window", false)? {
         return Ok(());
@@ -113,7 +113,8 @@ pub(crate) fn windows(fields: &Fields, config: &mut DecoderConfig) -> Result<(),
     Ok(())
 }
 
-/// For each layer whether it has a window, as `layer_types` says, or `silent` where it doesn't.
+/// Tells for each layer whether it has a window: as `layer_types` says, or as `silent` says if there is no such
+/// list.
 pub(crate) fn sliding(
     fields: &Fields,
     layers: usize,
@@ -126,8 +127,8 @@ pub(crate) fn sliding(
     })
 }
 
-/// Reads each layer's entry in `layer_types` with `read`; where there is no such list, `silent` says it by the layer's
-/// number.
+/// Reads each layer's entry in `layer_types` with `read`. If there is no such list, `silent` gives the entry by
+/// the layer's number.
 pub(crate) fn listed<T>(
     fields: &Fields,
     layers: usize,
@@ -151,7 +152,7 @@ pub(crate) fn listed<T>(
     }
 }
 
-/// Gives the layers that `sliding` names a window and the local rope, and the others neither.
+/// Gives a window and the local rope to the layers that `sliding` selects, and neither to the others.
 pub(crate) fn slide(
     config: &mut DecoderConfig,
     window: Option<usize>,
@@ -165,7 +166,7 @@ pub(crate) fn slide(
     }
 }
 
-/// `layer_types`, as [`sliding`] reads it.
+/// Makes `layer_types`, as [`sliding`] reads it.
 pub(crate) fn layer_types(config: &DecoderConfig) -> Value {
     let kind = |kind: &LayerKind| match kind.window {
         Some(_) => "sliding_attention",
@@ -174,8 +175,8 @@ pub(crate) fn layer_types(config: &DecoderConfig) -> Value {
     config.kinds.iter().map(kind).collect()
 }
 
-/// The fields that [`windows`] reads. Where no layer has one they are those of every published file;
-/// else both layouts say which layers do, as far as the older one can.
+/// Makes the fields that [`windows`] reads. If no layer has a window, they are as in every published file.
+/// Otherwise both layouts say which layers have one, as far as the older layout can.
 pub(crate) fn windows_to_json(config: &DecoderConfig) -> Value {
     let window = config.window();
     let first = config.kinds.iter().position(|it| it.window.is_some()).unwrap_or(config.layers);
@@ -190,7 +191,7 @@ pub(crate) fn windows_to_json(config: &DecoderConfig) -> Value {
     fields
 }
 
-/// Refuses another activation than one of `known`.
+/// Refuses any activation that is not in `known`.
 pub(crate) fn activation(fields: &Fields, known: &[&str]) -> Result<(), ConfigError> {
     for field in ["hidden_act", "hidden_activation"] {
         let found =
@@ -202,8 +203,8 @@ pub(crate) fn activation(fields: &Fields, known: &[&str]) -> Result<(), ConfigEr
     Ok(())
 }
 
-/// A checkpoint that needs more than is computed here would load and give wrong logits; it is refused
-/// by name instead.
+/// Makes the error that refuses a feature by name. A checkpoint that needs more than is computed here would load
+/// otherwise, and give wrong logits.
 pub(crate) fn not_implemented(what: &str) -> ConfigError {
     ConfigError::Size(format!("{what} is not implemented; use a checkpoint without it"))
 }

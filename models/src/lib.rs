@@ -1,13 +1,14 @@
 //! Decoder-only policies on burn, and their Hugging Face checkpoints.
 //!
-//! [`Decoder`] is one implementation for every family; a family is a file that reads its
-//! `config.json` and names its tensors ([`Family`]). [`PolicyModel`] is what sampling and training
-//! need from a model, so that another architecture can take its place, with a memory of its own while
-//! it decodes ([`DecodeCache`]). Families are read from Hugging Face folders and written to them;
-//! [`save_parameters`] and [`load_parameters`] keep the weights of any module.
+//! [`Decoder`] is one implementation for every family. A family is a file that reads its `config.json` and names
+//! its tensors ([`Family`]). Sampling and training need no more of a model than the trait [`PolicyModel`], so that
+//! another architecture can take the decoder's place. [`DecodeCache`] is the memory of a model while it decodes.
+//! Families are read from Hugging Face folders and written to them. [`save_parameters`] and [`load_parameters`]
+//! keep the weights of any module.
 //!
-//! A model is a module of burn and a folder of Hugging Face's, and what the one computes the other's
-//! libraries compute, too. What a checkpoint needs and is not here is refused by name, never left out.
+//! A model is a module of burn and a Hugging Face folder. The module computes the same as Hugging Face's libraries
+//! do with the folder. A checkpoint that needs more than this crate computes is refused by name; no part of it is
+//! ever left out.
 //!
 //! ```
 //! use burn::tensor::Device;

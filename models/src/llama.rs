@@ -1,4 +1,4 @@
-//! Llama: the form that the others are described against. Since 3.1 its frequencies are scaled for a
+//! Llama: the form to which the other families are compared. Since version 3.1 its frequencies are scaled for a
 //! longer context.
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! LoRA adapters: added to a decoder, and merged into its weights.
+
 use burn::{
     module::{Module, Param},
     tensor::{DType, Device, Tensor, TensorData},
@@ -9,27 +11,27 @@ use firebrick_kernels as ops;
 
 use crate::{Compute, Decoder, DecoderConfig, GradientSum, PolicyModel};
 
-/// Which adapters a model gets (Hu et al. 2021).
+/// The adapters that a model gets (Hu et al. 2021).
 ///
-/// A projection `x·W` with an adapter computes `x·W + scale · x·A·B`, where `A` is `[inputs, rank]` and
-/// `B` `[rank, outputs]`. `W` is frozen: it takes no gradient and has no state in the optimizer.
+/// A projection `x·W` with an adapter computes `x·W + scale · x·A·B`, where `A` is `[inputs, rank]` and `B` is
+/// `[rank, outputs]`. `W` is frozen: it takes no gradient and has no state in the optimizer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lora {
-    /// Width of the adapters; at least 1.
+    /// The width of the adapters; at least 1.
     pub rank: usize,
     /// See [`Lora::scale`].
     pub alpha: f64,
-    /// The projections that have one, such as `q_proj`.
+    /// The projections that have an adapter, such as `q_proj`.
     pub targets: Vec<String>,
     /// See [`Lora::scale`].
     pub rslora: bool,
-    /// Other ranks, of the projections whose names end as the first pattern that matches them says: regular expressions,
-    /// as PEFT has them.
+    /// Other ranks for some projections. Each pattern is a regular expression, as PEFT has it, and is matched
+    /// against the end of a projection's name. The first pattern that matches gives the rank.
     pub rank_pattern: Vec<(String, usize)>,
-    /// Other values of `alpha`, in the same way.
+    /// Other values of `alpha` for some projections, given like `rank_pattern`.
     pub alpha_pattern: Vec<(String, f64)>,
-    /// Matrices that are trained whole beside the adapters, and kept with them: those of [`Lora::WHOLE`] that the model
-    /// has.
+    /// The matrices of [`Lora::WHOLE`] that are trained whole beside the adapters and are kept with them. The
+    /// model must have them.
     pub modules_to_save: Vec<String>,
 }
 
@@ -38,10 +40,11 @@ impl Lora {
     pub const PROJECTIONS: [&str; 7] =
         ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
 
-    /// The matrices that may be trained whole: the embedding, and the head where it is not the embedding.
+    /// The matrices that may be trained whole: the embedding, and the head if it is not the embedding.
     pub const WHOLE: [&str; 2] = ["embed_tokens", "lm_head"];
 
-    /// The names where a family keeps several of them in one matrix, and those of a recurrence.
+    /// Other names of projections: a family may keep several projections in one matrix, and a recurrence has its
+    /// own.
     pub(crate) const OTHERS: [&str; 7] = [
         "qkv_proj",
         "gate_up_proj",
@@ -52,8 +55,9 @@ impl Lora {
         "out_proj",
     ];
 
-    /// The same for a model of these sizes: where it has several projections in one matrix, one adapter is beside them all;
-    /// where layers have a recurrence in the place of the attention, its projections are meant with those of the attention.
+    /// Adds or replaces targets to suit a model of these sizes. If the model keeps several projections in one
+    /// matrix, one adapter is beside them all. If layers have a recurrence in the place of the attention, the
+    /// targets of the attention also stand for the recurrence's projections.
     pub(crate) fn named_in(mut self, config: &DecoderConfig) -> Self {
         if config.delta.is_some() {
             let has = |names: &[&str]| self.targets.iter().any(|it| names.contains(&it.as_str()));
@@ -78,26 +82,27 @@ impl Lora {
         self
     }
 
-    /// The most patterns of a kind.
+    /// The largest number of patterns of a kind.
     pub(crate) const PATTERNS: usize = 1024;
 
-    /// The most that a rank may be.
+    /// The largest rank.
     pub(crate) const RANK: usize = 1 << 20;
 
-    /// The rank of the adapter beside the projection of that name, such as `model.layers.0.self_attn.q_proj`.
+    /// Returns the rank of the adapter beside the projection of that name, such as
+    /// `model.layers.0.self_attn.q_proj`.
     pub fn rank(&self, name: &str) -> usize {
         first_match(&self.rank_pattern, name).unwrap_or(self.rank)
     }
 
-    /// What the output of that adapter is multiplied by: `alpha / rank`, or with `rslora` `alpha / √rank`
-    /// (Kalajdzievski 2023).
+    /// Returns the factor that multiplies the output of that adapter: `alpha / rank`, or `alpha / √rank` with
+    /// `rslora` (Kalajdzievski 2023).
     pub fn scale(&self, name: &str) -> f64 {
         let alpha = first_match(&self.alpha_pattern, name).unwrap_or(self.alpha);
         let rank = self.rank(name) as f64;
         alpha / if self.rslora { rank.sqrt() } else { rank }
     }
 
-    /// Why a model of these sizes can't have them, if it can't.
+    /// Checks that a model of these sizes can have these adapters. The error says why it can't.
     pub fn fits(&self, config: &DecoderConfig) -> Result<(), String> {
         for module in &self.modules_to_save {
             if !Lora::WHOLE.contains(&module.as_str()) {
@@ -115,15 +120,16 @@ impl Lora {
     }
 }
 
-/// The value of the first pattern that a name ends with, from a point on or from its beginning.
+/// Finds the first pattern that matches the end of a name and returns its value. The matched end begins after a
+/// point or at the name's beginning.
 fn first_match<T: Copy>(patterns: &[(String, T)], name: &str) -> Option<T> {
     let matches = |pattern: &str| ends_with(pattern).is_ok_and(|it| it.is_match(name));
     patterns.iter().find(|(pattern, _)| matches(pattern)).map(|(_, value)| *value)
 }
 
-/// The expression that PEFT makes of a pattern's.
+/// Makes a pattern into the expression that PEFT makes of it.
 pub(crate) fn ends_with(pattern: &str) -> Result<Regex, regex::Error> {
-    // Names of projections: a pattern that needs more is none of them.
+    // The patterns name projections. A pattern that needs more than this size names none.
     RegexBuilder::new(&format!(r"^(?:.*\.)?(?:{pattern})$")).size_limit(1 << 16).build()
 }
 
@@ -137,7 +143,7 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    /// From the values of both matrices, row-major.
+    /// Makes an adapter from the values of both matrices, row-major.
     pub(crate) fn new(
         [inputs, rank, outputs]: [usize; 3],
         scale: f64,
@@ -151,13 +157,13 @@ impl Adapter {
         }
     }
 
-    /// `scale · x·A·B`: two thin products, so that nothing of the size of the weight is made.
+    /// Computes `scale · x·A·B` in two thin products, so that nothing of the weight's size is made.
     pub(crate) fn forward(&self, x: Tensor<2>, compute: Compute) -> Tensor<2> {
         let inner = ops::product(x, self.a.val(), compute);
         ops::product(inner, self.b.val(), compute).mul_scalar(self.scale)
     }
 
-    /// `onto` and the gradient of `x`, from that of what came out.
+    /// Adds the gradient of `x` to `onto`, given the gradient of the output.
     pub(crate) fn back_input(
         &self,
         d_y: Tensor<2>,
@@ -168,7 +174,7 @@ impl Adapter {
         ops::linear(d_inner, self.a.val().inner().transpose(), None, Some(onto), compute)
     }
 
-    /// Adds the gradients of `A` and `B` to `sum`, from that of what came out.
+    /// Adds the gradients of `A` and `B` to `sum`, given the gradient of the output.
     pub(crate) fn back_weights(
         &self,
         x: &Tensor<2>,
@@ -187,25 +193,25 @@ impl Adapter {
         }
     }
 
-    /// The gradient of `x·A`.
+    /// Computes the gradient of `x·A`.
     fn d_inner(&self, d_y: Tensor<2>, compute: Compute) -> Tensor<2> {
         ops::product(d_y, self.b.val().inner().transpose(), compute)
     }
 
-    /// `scale · A·B`, `[inputs, outputs]`.
+    /// Computes `scale · A·B`, `[inputs, outputs]`.
     pub(crate) fn product(&self) -> Tensor<2> {
         self.a.val().matmul(self.b.val()).mul_scalar(self.scale)
     }
 }
 
 impl Decoder {
-    /// The same model with new adapters, which add nothing yet: `A` is uniform in ±1/√inputs and `B` is
-    /// 0, as PEFT begins. Every other weight is frozen.
+    /// Gives the model new adapters, which add nothing yet: `A` is uniform in ±1/√inputs and `B` is 0, as in PEFT.
+    /// Every other weight is frozen, except the matrices in `modules_to_save`.
     ///
-    /// Each matrix has a seed of its own, so its values do not depend on which others there are.
+    /// Each matrix has a seed of its own, so its values do not depend on the other adapters.
     ///
     /// # Panics
-    /// When the adapters don't [fit](Lora::fits) the model.
+    /// If the adapters don't [fit](Lora::fits) the model.
     pub fn with_lora(self, lora: Lora, seed: Seed) -> Decoder {
         let lora = lora.named_in(self.config());
         self.adapted(&lora, |name, [inputs, outputs], device| {
@@ -224,8 +230,8 @@ impl Decoder {
         .unwrap_or_else(|never| match never {})
     }
 
-    /// The same model with the adapters that `make` gives for a projection of that name (in the
-    /// checkpoint) and that shape, instead of those that it has.
+    /// Replaces the model's adapters by those that `make` returns. `make` is given the name of a projection in the
+    /// checkpoint and its shape.
     pub(crate) fn adapted<E>(
         self,
         lora: &Lora,
@@ -252,8 +258,8 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// The same model with its adapters added into the weights, to be saved or sampled from: it is
-    /// without autodiff, and what was frozen stays so.
+    /// Adds the adapters into the weights, so that the model can be saved or sampled from. The model that comes
+    /// back is without autodiff, and frozen weights stay frozen.
     pub fn merged(self) -> Decoder {
         let mut decoder = self.valid();
         for (_, projection) in decoder.projections_mut() {

@@ -1,4 +1,4 @@
-//! Mistral: Llama whose layers may all look back through a window.
+//! Mistral: Llama, with a window that all layers may look back through.
 
 use serde_json::{Value, json};
 

@@ -12,14 +12,14 @@ use crate::{
     projection::Projection,
 };
 
-/// The half of a layer in which tokens see each other, between the norm before it and its last projection.
+/// The half of a layer in which tokens see each other, without the norm before it and without its last projection.
 #[derive(Clone, Copy)]
 pub(crate) enum Mixer<'a> {
     Attention(&'a Attention),
     Delta(&'a Delta),
 }
 
-/// The part of a pass that the way back needs.
+/// The part of a forward pass that the backward pass needs.
 #[allow(clippy::large_enum_variant, reason = "one of it is there at a time")]
 pub(crate) enum Mixed {
     Attention(Looks, Attended),
@@ -27,18 +27,18 @@ pub(crate) enum Mixed {
     Delta(Tensor<2>),
 }
 
-/// Gradients of what the first projection gave.
+/// Gradients of the first projection's output.
 #[allow(clippy::large_enum_variant, reason = "one of it is there at a time")]
 pub(crate) enum MixedGradient {
     Attention { before_norms: Option<Tensor<2>>, looks: [Tensor<3>; 3], gate: Option<Tensor<2>> },
     Delta(Tensor<2>),
 }
 
-/// The norm before a layer's half, where there is one.
+/// The norm before a layer's half, if there is one.
 type BeforeNorm = Option<Param<Tensor<1>>>;
 
 impl<'a> Mixer<'a> {
-    /// The projection that comes last.
+    /// Returns the last projection.
     pub(crate) fn output(self) -> &'a Projection {
         match self {
             Mixer::Attention(attention) => &attention.output,
@@ -46,8 +46,8 @@ impl<'a> Mixer<'a> {
         }
     }
 
-    /// All tokens of a batch, `[places, hidden]`, in `rows` rows: what the last projection multiplies, and what the way back
-    /// needs.
+    /// Goes over all tokens of a batch, `[places, hidden]`, in `rows` rows. Returns the input of the last
+    /// projection, and what the backward pass needs.
     pub(crate) fn forward(
         self,
         x: &Tensor<2>,
@@ -71,8 +71,8 @@ impl<'a> Mixer<'a> {
         }
     }
 
-    /// [`Mixer::forward`] over a cache, which then remembers these tokens at `place`. In a prefill tokens see the
-    /// batch's own, and the cache is filled for later.
+    /// Does [`Mixer::forward`] over a cache, which then remembers these tokens at `place`. In a prefill, tokens
+    /// see those of the batch itself, and the cache is filled for later.
     pub(crate) fn remembering(
         self,
         x: &Tensor<2>,
@@ -105,8 +105,8 @@ impl<'a> Mixer<'a> {
         }
     }
 
-    /// From the gradient of what the last projection multiplied to those of what the first one gave; the parameters' between
-    /// the two are added to `sum`.
+    /// Computes the gradient of the first projection's output, given that of the last projection's input. The
+    /// gradients of the parameters between the two are added to `sum`.
     pub(crate) fn back(
         self,
         mixed: Mixed,
@@ -132,8 +132,8 @@ impl<'a> Mixer<'a> {
         }
     }
 
-    /// From the gradients of what the first projection gave at `places` to that of what it multiplied, which is the norm of
-    /// the layer's input; the projection's own is added to `sum`.
+    /// Computes the gradient of the first projection's input at `places`, given the gradients of its output. The
+    /// input is the norm of the layer's input. The gradients of the projection's parameters are added to `sum`.
     pub(crate) fn back_input(
         self,
         gradient: &MixedGradient,
@@ -168,7 +168,7 @@ impl<'a> Mixer<'a> {
     }
 }
 
-/// Queries, keys and values of all tokens.
+/// Computes queries, keys and values of all tokens.
 fn looks(
     attention: &Attention,
     x: &Tensor<2>,
@@ -183,7 +183,7 @@ fn looks(
     Looks::joined(portions.collect())
 }
 
-/// The first projection of a recurrence, of all tokens; nothing goes into it at padding.
+/// Computes the first projection of a recurrence, of all tokens. Its input is 0 at padding.
 fn projected(
     delta: &Delta,
     x: &Tensor<2>,
@@ -197,7 +197,7 @@ fn projected(
     joined(portions.collect(), 0)
 }
 
-/// `[places, heads, head_dim]` to `[places, heads · head_dim]`.
+/// Joins the heads: `[places, heads, head_dim]` to `[places, heads · head_dim]`.
 fn wide(x: Tensor<3>) -> Tensor<2> {
     let [places, heads, width] = x.dims();
     x.reshape([places, heads * width])

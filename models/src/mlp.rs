@@ -5,24 +5,24 @@ use firebrick_kernels as ops;
 
 use crate::{DecoderContext, GradientSum, experts::Experts, projection::Projection};
 
-/// The half of a layer that every token goes through by itself, behind the norm before it.
+/// The half of a layer that every token goes through by itself, without the norm before it.
 #[derive(Clone, Copy)]
 pub(crate) enum Mlp<'a> {
     Dense { gate_up: &'a Projection, down: &'a Projection },
     Experts(&'a Experts),
 }
 
-/// The half as far as a pass keeps it.
+/// The part of the half that a pass keeps.
 #[derive(Clone)]
 pub(crate) enum Begun {
     /// Gate and up.
     GateUp(Tensor<2>),
-    /// The input of the half: the rest is made again.
+    /// The input of the half; the rest is made again.
     Input(Tensor<2>),
 }
 
 impl Mlp<'_> {
-    /// The first product, or what experts begin with.
+    /// Computes the first product, or keeps the input for experts.
     pub(crate) fn begin(self, normed: Tensor<2>, context: &DecoderContext) -> Begun {
         match self {
             Mlp::Dense { gate_up, .. } => {
@@ -32,7 +32,7 @@ impl Mlp<'_> {
         }
     }
 
-    /// The rest, added to `onto`.
+    /// Computes the rest of the half and adds it to `onto`.
     pub(crate) fn end(
         self,
         begun: Begun,
@@ -55,8 +55,8 @@ impl Mlp<'_> {
         }
     }
 
-    /// From the gradient of what came out to that of `normed`, which went in; the parameters' is added to `sum`. `plain` is
-    /// the copy without autodiff.
+    /// Computes the gradient of `normed`, the half's input, given that of its output. The gradients of the
+    /// parameters are added to `sum`. `plain` is the copy without autodiff.
     pub(crate) fn back(
         self,
         plain: Mlp<'_>,

@@ -1,8 +1,8 @@
-//! What a checkpoint calls the parameters of a decoder.
+//! The names that checkpoints have for the parameters of a decoder.
 
 use crate::{DecoderConfig, family::Piece};
 
-/// Checkpoint names of the parameter at `path`, with the rows of each.
+/// Returns the checkpoint names of the parameter at `path`, with the rows of each.
 pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
     let piece = |name: String, rows| Piece { name, rows };
     let hidden = config.hidden_size;
@@ -20,7 +20,7 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
     match rest {
         "attention_norm" => return vector("input_layernorm", hidden),
         "attention_norm_behind" => return vector("post_attention_layernorm", hidden),
-        // With a norm behind the attention the name of Llama's second norm is taken.
+        // If a norm is behind the attention, it has the name of Llama's second norm.
         "mlp_norm" if config.norms.behind() => return vector("pre_feedforward_layernorm", hidden),
         "mlp_norm" => return vector("post_attention_layernorm", hidden),
         "mlp_norm_behind" => return vector("post_feedforward_layernorm", hidden),
@@ -49,15 +49,15 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
     projections(projection, config).into_iter().map(of).collect()
 }
 
-/// Checkpoint names of the maps that the projection at `path` of layer `layer` joins, such as
+/// Returns the checkpoint names of the maps that the projection at `path` of layer `layer` joins, such as
 /// `model.layers.0.self_attn.q_proj`.
 pub(crate) fn of_projection(layer: usize, path: &str, config: &DecoderConfig) -> Vec<String> {
     let name = |(name, _): &(String, usize)| format!("model.layers.{layer}.{name}");
     projections(path, config).iter().map(name).collect()
 }
 
-/// The linear maps that the projection at `path` (of a layer) joins: their names in a layer and their
-/// outputs.
+/// Returns the linear maps that the projection at `path` (in a layer) joins: their names in a layer and their
+/// numbers of outputs.
 pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(String, usize)> {
     let (query, key, inner) =
         (config.query_outputs(), config.key_width(), config.intermediate_size);
@@ -83,7 +83,7 @@ pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(String, us
     maps.into_iter().map(|(name, outputs)| (name.to_owned(), outputs)).collect()
 }
 
-/// [`projections`] of an expert, such as `experts.each.7.gate_up`.
+/// Does [`projections`] for an expert, such as `experts.each.7.gate_up`.
 fn of_expert(path: &str, config: &DecoderConfig) -> Vec<(String, usize)> {
     let parts = path.strip_prefix("experts.each.").and_then(|rest| rest.split_once('.'));
     let Some((number, part)) = parts else {
@@ -97,17 +97,17 @@ fn of_expert(path: &str, config: &DecoderConfig) -> Vec<(String, usize)> {
     }
 }
 
-/// Whether the parameter at `path` belongs to an adapter.
+/// Tells whether the parameter at `path` belongs to an adapter.
 pub(crate) fn is_adapter(path: &str) -> bool {
     path.contains(".adapters.")
 }
 
-/// Whether the parameter at `path` is of a matrix in 8 or 4 bits.
+/// Tells whether the parameter at `path` belongs to a matrix in 8 or 4 bits.
 pub(crate) fn is_packed(path: &str) -> bool {
     path.contains(".packed.")
 }
 
-/// PEFT's name of the adapter's parameter at `path`, such as `layers.0.attention.qkv.adapters.1.a`.
+/// Returns PEFT's name of the adapter's parameter at `path`, such as `layers.0.attention.qkv.adapters.1.a`.
 pub(crate) fn of_adapter(path: &str, config: &DecoderConfig) -> Option<String> {
     let (projection, adapter) = path.split_once(".adapters.")?;
     let (place, matrix) = adapter.split_once('.')?;
@@ -117,13 +117,13 @@ pub(crate) fn of_adapter(path: &str, config: &DecoderConfig) -> Option<String> {
     Some(of_adapter_matrix(&name, &matrix.to_uppercase()))
 }
 
-/// PEFT's name of a matrix that is trained whole beside adapters.
+/// Returns PEFT's name of a matrix that is trained whole beside adapters.
 pub(crate) fn of_whole(module: &str) -> String {
     let place = if module == "embed_tokens" { "model." } else { "" };
     format!("{OF_PEFT}{place}{module}.weight")
 }
 
-/// What PEFT calls the parameter at `path`, if it may be trained whole beside adapters.
+/// Returns PEFT's name of the module at `path`, if it may be trained whole beside adapters.
 pub(crate) fn whole(path: &str) -> Option<&'static str> {
     match path {
         "embedding" => Some("embed_tokens"),
@@ -132,10 +132,10 @@ pub(crate) fn whole(path: &str) -> Option<&'static str> {
     }
 }
 
-/// What PEFT writes before every name.
+/// The beginning of every name that PEFT writes.
 pub(crate) const OF_PEFT: &str = "base_model.model.";
 
-/// PEFT's name of the matrix `A` or `B` beside the projection of that name.
+/// Returns PEFT's name of the matrix `A` or `B` beside the projection of that name.
 pub(crate) fn of_adapter_matrix(projection: &str, matrix: &str) -> String {
     format!("{OF_PEFT}{projection}.lora_{matrix}.weight")
 }

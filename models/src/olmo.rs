@@ -1,5 +1,6 @@
-//! OLMo 2 and OLMo 3: norms behind both halves of a layer and none before them, and a norm over all query heads together and
-//! one over all key heads. Three of four layers of OLMo 3 look back through a window, and scaled frequencies are not theirs.
+//! OLMo 2 and OLMo 3. Norms are behind both halves of a layer and not before them. One norm is over all query
+//! heads together, and one over all key heads. In OLMo 3, three of four layers look back through a window, and a
+//! scaling of the frequencies is not for these layers.
 
 use serde_json::{Value, json};
 
@@ -9,10 +10,10 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// The base of OLMo 3, where a file is silent.
+/// The base of OLMo 3 if a file is silent.
 const THETA: f64 = 500_000.0;
 
-/// Sets the parts that Llama has otherwise.
+/// Sets the parts in which the family differs from Llama.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.norms = LayerNorms::Behind;
     config.qk_norm = QkNorm::Whole;
@@ -35,7 +36,7 @@ pub(crate) fn read(fields: &Fields, family: Family) -> Result<DecoderConfig, Con
     let window = layout::window(fields)?;
     let sliding = layout::sliding(fields, config.layers, |layer| (layer + 1) % 4 != 0)?;
     layout::slide(&mut config, window, |layer| sliding[layer]);
-    // A base beside the sizes is of the layers that see everything alone.
+    // A base beside the sizes is only for layers that see everything.
     let theta = fields.number_or("rope_theta", THETA)?;
     let [rope, local] = Rope::read_both(fields, config.max_position_embeddings, [theta, THETA])?;
     (config.rope, config.local_rope) = (rope, Some(local));

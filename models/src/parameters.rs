@@ -1,3 +1,5 @@
+//! Lists the parameters of a module by their paths.
+
 use burn::{
     module::{Module, ModuleVisitor, Param, ParamId},
     tensor::Tensor,
@@ -6,19 +8,19 @@ use burn::{
 /// One parameter of a module.
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    /// Its place in the module, such as `layers.0.attention.qkv`.
+    /// The parameter's place in the module, such as `layers.0.attention.qkv`.
     pub path: String,
-    /// burn's identity of it, under which gradients are registered; new in every process.
+    /// The parameter's identity in burn, under which gradients are registered. It is new in every process.
     pub id: ParamId,
-    /// Its shape.
+    /// The parameter's shape.
     pub shape: Vec<usize>,
-    /// Whether it takes a gradient; never without autodiff.
+    /// True if the parameter takes a gradient; never without autodiff.
     pub trained: bool,
-    /// Its values, flat, without autodiff.
+    /// The parameter's values, flat, without autodiff.
     pub values: Tensor<1>,
 }
 
-/// All float parameters of `module`, in the order of its fields.
+/// Lists all float parameters of `module`, in the order of its fields.
 pub fn parameters<M: Module>(module: &M) -> Vec<Parameter> {
     let mut collect = Collect::default();
     module.visit(&mut collect);

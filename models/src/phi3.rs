@@ -1,5 +1,5 @@
-//! Phi-3 and Phi-4-mini: Llama whose queries, keys and values are one matrix in the file, as are gate and up; a part of a head
-//! may be turned, and every frequency may have a divisor of its own.
+//! Phi-3 and Phi-4-mini: Llama with two differences in the file, where queries, keys and values are one matrix,
+//! and gate and up another. Models may turn only a part of a head, and may have a divisor for each frequency.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::{
 
 const ORIGINAL: &str = "original_max_position_embeddings";
 
-/// Sets the parts that Llama has otherwise.
+/// Sets the parts in which the family differs from Llama.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.fused = true;
 }
@@ -25,7 +25,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     };
     let mut own = fields.0.clone();
     own.entry(ORIGINAL).or_insert(4096.into());
-    // Older files call it by other names.
+    // Older files call LongRoPE by other names.
     for scaling in ["rope_scaling", "rope_parameters"] {
         let Some(parameters) = own.get_mut(scaling).and_then(Value::as_object_mut) else {
             continue;

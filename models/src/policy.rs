@@ -1,3 +1,5 @@
+//! The traits `PolicyModel` and `DecodeCache`, which sampling and training need of any model.
+
 use burn::{
     module::{Module, ModuleDisplay, Param},
     tensor::{Device, Int, Tensor, TensorData},
@@ -5,25 +7,23 @@ use burn::{
 
 use crate::{Compute, GradientSum, Loads, Tape, TokenBatch};
 
-/// A model, as sampling and training need it, whatever its layers are made of.
+/// A model that can be sampled from and trained, whatever its layers are made of.
 ///
-/// A pass over a batch goes through [`embed`](PolicyModel::embed), each [`layer`](PolicyModel::layer)
-/// and [`finish`](PolicyModel::finish). The layers are apart, so that an update can keep a layer's
-/// input alone and go through the layer once more when it needs the rest
-/// ([`replay`](PolicyModel::replay)). What a pass gives for a
-/// token must not depend on later tokens, on other texts or on padding: right padding lies behind every
-/// token, left padding before, and a model has to see to it that it reads none of it
-/// ([`TokenBatch::sight`], [`TokenBatch::present`]).
+/// A pass over a batch goes through [`embed`](PolicyModel::embed), each [`layer`](PolicyModel::layer) and
+/// [`finish`](PolicyModel::finish). The layers are separate, so that an update can keep only a layer's input and
+/// go through the layer once more when it needs the rest ([`replay`](PolicyModel::replay)). The result for a token
+/// must not depend on later tokens, on other texts or on padding. Right padding lies behind every token and left
+/// padding before; the model must not read either ([`TokenBatch::sight`], [`TokenBatch::present`]).
 ///
-/// [`prefill`](PolicyModel::prefill) and [`decode`](PolicyModel::decode) compute the same hidden states
-/// from what they remember. Tokens are drawn from the one and trained on the other: write both over
-/// the same code.
+/// [`prefill`](PolicyModel::prefill) and [`decode`](PolicyModel::decode) compute the same hidden states with the
+/// help of a cache. Tokens are drawn with these two and trained with the pass over a batch, so write both over the
+/// same code.
 ///
-/// Hidden states and the head are separate, because logits are the largest tensor of a step (a
-/// vocabulary of 150,000 makes them 200 times as wide as the hidden states) and are only ever
-/// needed for some positions, a block at a time.
+/// Hidden states and the head are separate, because logits are the largest tensor of a step (a vocabulary of
+/// 150,000 makes them 200 times as wide as the hidden states) and are needed only for some positions, a block at a
+/// time.
 ///
-/// `ModuleDisplay`, which deriving a module gives, is what a module must have to be a part of another.
+/// A module must have `ModuleDisplay` to be a part of another module. Deriving a module gives it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a policy that can be sampled from and trained",
     note = "implement `firebrick_models::PolicyModel` for a burn `Module`, with a cache of its own if \
@@ -33,57 +33,56 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     /// The memory of the rows that are being decoded: keys and values, a recurrent state, or both.
     type Cache: DecodeCache;
 
-    /// The things that all layers of a pass over a batch share: masks, rotary angles; `()` where there is
-    /// nothing.
+    /// The things that all layers of a pass over a batch share: masks, rotary angles; `()` if there are none.
     type Context;
 
-    /// Where the weights are; with autodiff while training, without for [`Module::valid`]'s copy.
+    /// Returns the device of the weights. It is with autodiff while training, and without for the copy of
+    /// [`Module::valid`].
     fn device(&self) -> Device;
 
-    /// Prepares the things that the layers share in a pass over `batch`. They are constants: no gradient
-    /// goes through them.
+    /// Prepares the things that the layers share in a pass over `batch`. No gradient goes through them.
     fn context(&self, batch: &TokenBatch) -> Self::Context;
 
-    /// Gives the input of the first layer, `[rows, tokens, hidden]`.
+    /// Computes the input of the first layer, `[rows, tokens, hidden]`.
     fn embed(&self, batch: &TokenBatch) -> Tensor<3>;
 
-    /// Number of layers.
+    /// Returns the number of layers.
     fn layers(&self) -> usize;
 
-    /// One layer, `[rows, tokens, hidden]` to the same. It has no state: the same input gives the same
-    /// output as often as it is asked.
+    /// Goes through one layer, `[rows, tokens, hidden]` to `[rows, tokens, hidden]`. A layer has no state: the
+    /// same input always gives the same output.
     ///
     /// # Panics
-    /// When `index` is not below [`layers`](PolicyModel::layers).
+    /// If `index` is not below [`layers`](PolicyModel::layers).
     fn layer(&self, index: usize, x: Tensor<3>, context: &Self::Context) -> Tensor<3>;
 
-    /// From the last layer to hidden states, in the format that the head is multiplied in: the last
-    /// norm. It works token by token: an update asks it for those alone that it needs.
+    /// Makes hidden states of the last layer's output: the last norm. They are in the format in which the head is
+    /// multiplied. This works token by token, and an update asks only for the tokens that it needs.
     fn finish(&self, x: Tensor<3>) -> Tensor<3>;
 
-    /// The format that matrices are multiplied in; an update keeps in it what it goes through once more.
+    /// Returns the format in which matrices are multiplied. An update keeps the inputs of layers in this format.
     fn compute(&self) -> Compute {
         Compute::F32
     }
 
-    /// Computes in pieces half as large from here on, where the device has no memory for larger ones; false
-    /// where the pieces are small already, or there are none. It changes no result.
+    /// Makes the model compute in pieces half as large from now on, when the device has no memory for larger ones.
+    /// Returns false if the pieces are small already, or if there are no pieces. It changes no result.
     fn halve_pieces(&mut self) -> bool {
         false
     }
 
-    /// Tells if batches may come without padding, all texts in one row ([`Padding::None`]), some of them
-    /// going on from others ([`TokenBatch::packed`]).
+    /// Tells whether batches may come without padding, with all texts in one row ([`Padding::None`]) and some of
+    /// them continuing others ([`TokenBatch::packed`]).
     ///
     /// [`Padding::None`]: crate::Padding::None
     fn packs(&self) -> bool {
         false
     }
 
-    /// A layer with a way back: its output, and a tape with everything that its backward pass needs.
-    /// `x` and the output are without autodiff.
+    /// Goes through a layer and records the way back. Returns the layer's output, and a tape with everything that
+    /// its backward pass needs. `x` and the output are without autodiff.
     ///
-    /// As it is here, autodiff goes back through [`layer`](PolicyModel::layer).
+    /// By default, autodiff goes back through [`layer`](PolicyModel::layer).
     fn record<'a>(
         &'a self,
         index: usize,
@@ -101,10 +100,10 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         (values, tape)
     }
 
-    /// Goes through a layer once more and back: from the gradient of its output, `d_y`, to that of its
-    /// input; the parameters' is added to `sum`. Tensors are without autodiff.
+    /// Goes through a layer once more and back. Returns the gradient of its input, given `d_y`, that of its
+    /// output. The gradients of the parameters are added to `sum`. Tensors are without autodiff.
     ///
-    /// A model that can do with less memory than a whole layer's says how.
+    /// A model that can do this with less memory than a whole layer takes should override it.
     fn replay(
         &self,
         index: usize,
@@ -116,50 +115,49 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         self.record(index, x, context).1.back(d_y, sum)
     }
 
-    /// Adds the loads of experts in a pass over `batch` to `loads`; nothing where there are none.
+    /// Adds the loads of experts in a pass over `batch` to `loads`; nothing if there are no experts.
     fn count_loads(&self, batch: &TokenBatch, loads: &mut Loads) {
         let _ = (batch, loads);
     }
 
-    /// The same model, whose ways back ([`record`](PolicyModel::record), [`replay`](PolicyModel::replay)) add the gradient of
-    /// `weight` times [`Loads::loss`]. `loads` are those of all the tokens that they go through.
+    /// Makes backward passes ([`record`](PolicyModel::record), [`replay`](PolicyModel::replay)) add the gradient
+    /// of `weight` times [`Loads::loss`]. `loads` must be of all the tokens that these passes go through.
     fn balanced(self, loads: &Loads, weight: f64) -> Self {
         let _ = (loads, weight);
         self
     }
 
-    /// The table that [`embed`](PolicyModel::embed) looks tokens up in, if that is all it does: its
-    /// gradient is then made for the rows that occur.
+    /// Returns the table in which [`embed`](PolicyModel::embed) looks tokens up, if it does nothing else. The
+    /// gradient of the table is then made only for the rows that occur.
     fn lookup(&self) -> Option<Lookup<'_>> {
         None
     }
 
-    /// Hidden states after the last norm, `[rows, tokens, hidden]`.
+    /// Computes hidden states after the last norm, `[rows, tokens, hidden]`.
     fn hidden(&self, batch: &TokenBatch) -> Tensor<3> {
         let context = self.context(batch);
         let layers = 0..self.layers();
         self.finish(layers.fold(self.embed(batch), |x, index| self.layer(index, x, &context)))
     }
 
-    /// Runs left-padded prompts; gives the hidden state of each one's last token, `[rows,
-    /// hidden]`, and what decoding goes on from.
+    /// Runs left-padded prompts. Returns the hidden state of each prompt's last token, `[rows, hidden]`, and the
+    /// cache from which decoding goes on.
     fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, Self::Cache);
 
-    /// Appends one token to each row of the cache, `[rows]`; gives its hidden state, `[rows,
-    /// hidden]`. The cache has room for it.
+    /// Appends one token to each row of the cache, `[rows]`. Returns their hidden states, `[rows, hidden]`. The
+    /// cache has room for them.
     fn decode(&self, tokens: Tensor<1, Int>, cache: &mut Self::Cache) -> Tensor<2>;
 
-    /// The matrix that turns hidden states into logits, `[vocab, hidden]`; it may be the
-    /// embedding.
+    /// Returns the matrix that turns hidden states into logits, `[vocab, hidden]`; it may be the embedding.
     fn head(&self) -> &Param<Tensor<2>>;
 
-    /// The copy to sample from: without autodiff, and with whatever can be prepared once.
+    /// Returns a copy for sampling: without autodiff, and with everything done that can be prepared once.
     fn sampler(&self) -> Self {
         self.valid()
     }
 
-    /// The same model without a head of its own, where it can do without: what gives hidden states
-    /// to a critic. [`head`](PolicyModel::head) is still as wide as they are.
+    /// Removes the model's own head, if it can do without, for a critic that needs only hidden states.
+    /// [`head`](PolicyModel::head) is still as wide as they are.
     fn trunk(self) -> Self {
         self
     }
@@ -168,64 +166,65 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
 /// A table of embeddings.
 #[derive(Clone, Copy, Debug)]
 pub struct Lookup<'a> {
-    /// `[vocab, hidden]`.
+    /// The embeddings, `[vocab, hidden]`.
     pub table: &'a Param<Tensor<2>>,
-    /// The factor of its rows.
+    /// The factor of the table's rows.
     pub scale: f64,
 }
 
 /// A policy's memory of the rows that are being decoded.
 ///
-/// Rows are independent of each other. They begin and end at different times: an engine drops those
-/// that have ended, and lets others join.
+/// Rows are independent of each other. They begin and end at different times: an engine drops the rows that have
+/// ended, and lets others join.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the cache of a policy",
     note = "use `firebrick_models::KvCache` for keys and values; implement \
             `firebrick_models::DecodeCache` for anything else, such as a recurrent state"
 )]
 pub trait DecodeCache: Clone + Send {
-    /// Number of rows.
+    /// Returns the number of rows.
     fn rows(&self) -> usize;
 
-    /// How many more tokens each row can take before the cache must be arranged anew; `usize::MAX`
-    /// where it does not grow with them.
+    /// Returns how many more tokens each row can take before the cache must be arranged anew; `usize::MAX` if
+    /// tokens never make that necessary.
     fn room(&self) -> usize;
 
-    /// Makes ready for `tokens` more of each row, which a device writes by itself, as launches that were recorded are
-    /// repeated: gives how many it can take until the host is needed again or a step is launched in another way. Whatever a
-    /// step leaves for the next has to lie where it lay, but for the counter. Those who can't say 0, and are asked for
-    /// nothing more.
+    /// Prepares the cache for `tokens` more tokens in each row, which the device writes by itself while recorded
+    /// launches are repeated. Returns how many tokens each row can take until the host is needed again, or until a
+    /// step must be launched in another way. Everything that a step leaves for the next one must stay at its
+    /// address, except the counter. A cache that cannot do this returns 0, and is asked for nothing more.
     fn make_ready(&mut self, tokens: usize) -> usize {
         let _ = tokens;
         0
     }
 
-    /// How many tokens stand before each row's newest, `[rows]`, as the device counts them: the one number of a step that the
-    /// device changes by itself beside what it writes.
+    /// Returns the number of tokens before each row's newest, `[rows]`, as the device counts them. Beside what it
+    /// writes, this is the only number of a step that the device changes by itself.
     fn counter(&self) -> Option<Tensor<1, Int>> {
         None
     }
 
-    /// Has `tokens` more for each row, or as many fewer: the device has written and counted them in `counter`.
+    /// Counts `tokens` more tokens in each row, or fewer if the number is negative. The device has written them
+    /// and counted them in `counter`.
     fn count_on(&mut self, counter: Tensor<1, Int>, tokens: isize) {
         let _ = (counter, tokens);
     }
 
-    /// A cache of the rows `keep` of this one, in that order, followed by the rows of `newcomers` at
-    /// the indices beside it, with room for more tokens: for `room` of them, which is the most that a row
-    /// still takes, or for fewer, and at least one.
+    /// Makes a cache of this one's rows `keep`, in that order, followed by the rows of `newcomers` at the indices
+    /// beside it. It has room for at least one more token in each row, and at best for `room`, the most that a row
+    /// still takes.
     ///
-    /// A newcomer's index that stands there several times is copied: that is how the completions of
-    /// a group share their prompt's prefill. An index of `keep` may be repeated as well. At least one
-    /// row is asked for, and every index is that of a row.
+    /// A newcomer's index may be repeated, and its row is copied then: so the completions of a group share their
+    /// prompt's prefill. An index of `keep` may be repeated as well. At least one row is asked for, and every
+    /// index must be that of a row.
     fn arrange(self, keep: &[usize], newcomers: Option<(&Self, &[usize])>, room: usize) -> Self;
 }
 
-/// [`DecodeCache::arrange`] of one tensor with a row for each sequence, `[rows, …]`: all that a
-/// recurrent state needs.
+/// Does [`DecodeCache::arrange`] for one tensor with a row for each sequence, `[rows, …]`. A recurrent state needs
+/// no more than this.
 ///
 /// # Panics
-/// When no row is asked for, or one that is not there.
+/// If no row is asked for, or one that is not there.
 pub fn arrange_rows<const D: usize>(
     own: Tensor<D>,
     keep: &[usize],
@@ -238,7 +237,7 @@ pub fn arrange_rows<const D: usize>(
         rows.select(0, Tensor::<1, Int>::from_data(indices, &device))
     };
     let parts = [Some((own, keep)), newcomers].into_iter().flatten();
-    // A part of no rows would be an empty tensor, which not every device takes.
+    // A part without rows would be an empty tensor, which not every device takes.
     let parts = parts.filter(|(_, which)| !which.is_empty());
     Tensor::cat(parts.map(|(rows, which)| take(rows, which)).collect(), 0)
 }

@@ -1,3 +1,5 @@
+//! Linear maps of one input as one product, each with or without an adapter.
+
 use burn::{
     module::{Module, Param},
     tensor::{DType, Device, Tensor},
@@ -13,23 +15,23 @@ use crate::{
     names,
 };
 
-/// A linear map, or several of the same input side by side, because on every device one large product
-/// is faster than three small ones.
+/// A linear map, or several maps of the same input side by side: on every device one large product is faster than
+/// three small ones.
 #[derive(Module, Debug)]
 pub(crate) struct Projection {
     weight: Option<Param<Tensor<2>>>, // [inputs, outputs]
-    /// The weight, where it is kept in so few bits that it has to be made before it is multiplied.
+    /// The weight, if it is kept in so few bits that its numbers have to be made before they are multiplied.
     packed: Option<Packed>,
     bias: Option<Param<Tensor<1>>>,
-    /// One place for each of the maps; empty where none has an adapter.
+    /// One place for each of the maps; empty if no map has an adapter.
     pub(crate) adapters: Vec<Option<Adapter>>,
-    /// The outputs of each map.
+    /// The number of outputs of each map.
     #[module(skip)]
     pub(crate) widths: Vec<usize>,
 }
 
 impl Projection {
-    /// The projection at `path`, which ends in `.weight` and `.bias`.
+    /// Reads the projection at `path`, to which `.weight` and `.bias` are added.
     pub(crate) fn from_source(
         config: &DecoderConfig,
         path: &str,
@@ -58,7 +60,7 @@ impl Projection {
         })
     }
 
-    /// `[places, inputs]` to `[places, outputs]`, added to `onto`.
+    /// Maps `[places, inputs]` to `[places, outputs]` and adds `onto`.
     pub(crate) fn forward(
         &self,
         x: Tensor<2>,
@@ -78,8 +80,8 @@ impl Projection {
         y + Tensor::cat(added.collect(), 1)
     }
 
-    /// From the input and the gradient of the output to that of the input; the parameters' is added to
-    /// `sum`. Tensors are without autodiff.
+    /// Computes the gradient of the input, given the input and the gradient of the output. The gradients of the
+    /// parameters are added to `sum`. Tensors are without autodiff.
     pub(crate) fn back(
         &self,
         x: &Tensor<2>,
@@ -91,7 +93,7 @@ impl Projection {
         self.back_input(&d_y, compute)
     }
 
-    /// The part of [`Projection::back`] that the input is not needed for.
+    /// Computes the part of [`Projection::back`] that does not need the input.
     pub(crate) fn back_input(&self, d_y: &Tensor<2>, compute: Compute) -> Tensor<2> {
         let weight = self.matrix().inner();
         let d_x = ops::product(d_y.clone(), weight.transpose(), compute);
@@ -102,7 +104,7 @@ impl Projection {
         })
     }
 
-    /// The other part: what is added to the parameters' gradients.
+    /// Computes the other part: adds to the gradients of the parameters.
     pub(crate) fn back_weights(
         &self,
         x: &Tensor<2>,
@@ -127,7 +129,7 @@ impl Projection {
         }
     }
 
-    /// The columns of each map.
+    /// Splits columns by map.
     fn parts(&self, y: &Tensor<2>) -> impl Iterator<Item = Tensor<2>> {
         self.widths.iter().scan(0, |first, &width| {
             let start = std::mem::replace(first, *first + width);
@@ -135,7 +137,7 @@ impl Projection {
         })
     }
 
-    /// Adds the adapters into the weight, and takes them away; a weight in codes is one in f32 then.
+    /// Adds the adapters into the weight and removes them. A weight in codes becomes a weight in f32.
     pub(crate) fn merge(&mut self) {
         let adapters = std::mem::take(&mut self.adapters);
         if adapters.is_empty() {
@@ -155,7 +157,7 @@ impl Projection {
         (self.weight, self.packed) = (Some(merged), None);
     }
 
-    /// How many numbers go in and come out.
+    /// Returns the numbers of inputs and outputs.
     pub(crate) fn dims(&self) -> [usize; 2] {
         match (&self.weight, &self.packed) {
             (Some(weight), _) => weight.dims(),
@@ -164,7 +166,8 @@ impl Projection {
         }
     }
 
-    /// The weight, `[inputs, outputs]`, in the format that it is kept in; f32, where that has codes.
+    /// Returns the weight, `[inputs, outputs]`, in the format in which it is kept, or in f32 if it is kept in
+    /// codes.
     fn matrix(&self) -> Tensor<2> {
         match (&self.weight, &self.packed) {
             (Some(weight), _) => weight.val(),

@@ -8,7 +8,7 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// Sets the parts that Llama has otherwise.
+/// Sets the parts in which the family differs from Llama.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.biases = Biases { qkv: true, ..Biases::default() };
 }

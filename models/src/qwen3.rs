@@ -1,5 +1,5 @@
-//! Qwen3: every query and key head is normalised before it is turned, and `head_dim` stands in the
-//! file, because the heads together are not as wide as the residual stream.
+//! Qwen3: every query and key head is normalised before it is turned. `head_dim` stands in the file, because the
+//! heads together are not as wide as the residual stream.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// Sets the parts that Llama has otherwise.
+/// Sets the parts in which the family differs from Llama.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.qk_norm = QkNorm::Heads;
 }

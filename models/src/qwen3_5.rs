@@ -1,5 +1,6 @@
-//! Qwen3.5, the text part: three of four layers have a gated delta rule in the place of attention, and the fourth has
-//! attention with a gate on each head and a quarter of a head turned. Norms are Gemma's, but for the one behind the recurrence.
+//! Qwen3.5, the text part. Three of four layers have a gated delta rule in the place of attention. The fourth has
+//! attention with a gate on each head, and turns a quarter of each head. Norms are Gemma's, except the norm behind
+//! the recurrence.
 
 use serde_json::{Value, json};
 
@@ -9,7 +10,8 @@ use crate::{
     layout::{self, Defaults, not_implemented},
 };
 
-/// Sets the parts that Llama has otherwise. A new model's recurrence has the heads of its attention.
+/// Sets the parts in which the family differs from Llama. The recurrence of a new model has as many heads as its
+/// attention.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.norm_offset = 1.0;
     config.qk_norm = QkNorm::Heads;

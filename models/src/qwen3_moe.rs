@@ -1,5 +1,5 @@
-//! Qwen3 with experts: Qwen3 whose layers, all or some, have many small MLPs in the place of one, of which a router chooses
-//! eight or so for each token.
+//! Qwen3 with experts. All layers or some of them have many small MLPs in the place of one, and a router chooses
+//! some of these, often eight, for each token.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,8 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// Sets the parts that Llama has otherwise. A new model has eight experts, of which a token goes through two.
+/// Sets the parts in which the family differs from Llama. A new model has eight experts, and a token goes through
+/// two.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.qk_norm = QkNorm::Heads;
     config.experts = Some(ExpertSizes {
@@ -31,7 +32,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };
     if fields.flag_or("use_sliding_window", false)? {
-        // In transformers such a window is every layer's, whatever the file says of their types.
+        // In transformers such a window is for every layer, whatever types the file lists.
         let window = layout::window(fields)?;
         config.kinds.iter_mut().for_each(|kind| kind.window = window);
     }
@@ -54,7 +55,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
-/// The layers that have one MLP whatever the others have.
+/// Reads the list of layers that have one MLP, whatever the other layers have.
 fn dense(fields: &Fields) -> Result<Vec<u64>, ConfigError> {
     const LIST: &str = "mlp_only_layers";
     let list = match fields.0.get(LIST) {

@@ -13,7 +13,7 @@ use crate::{
     checkpoint::{load_scorer, scorer_config},
 };
 
-/// A decoder with a head that gives its text one number.
+/// A decoder with a head that gives a text one number.
 #[derive(Debug)]
 pub struct RewardModel {
     trunk: Decoder,
@@ -24,11 +24,11 @@ pub struct RewardModel {
 }
 
 impl RewardModel {
-    /// Reads the classifier in a Hugging Face folder: `config.json` and the weights, of which
-    /// `score.weight`, `[1, hidden]`, is the head. `device` is one without autodiff.
+    /// Reads the classifier in a Hugging Face folder: `config.json` and the weights. The head is `score.weight`,
+    /// `[1, hidden]`. `device` must be without autodiff.
     ///
     /// # Errors
-    /// As for [`load`](crate::load), and when the model is a language model or has several labels.
+    /// As for [`load`](crate::load), and if the model is a language model or has several labels.
     pub fn load(folder: &Path, device: &Device) -> Result<Self, CheckpointError> {
         let loaded = load_scorer(folder, device)?;
         let hidden = loaded.score.len();
@@ -41,47 +41,46 @@ impl RewardModel {
         })
     }
 
-    /// How many values the classifier in a folder has, from its `config.json` alone.
+    /// Counts the values of the classifier in a folder, from its `config.json` alone.
     ///
     /// # Errors
-    /// As for [`RewardModel::load`], as far as that file goes.
+    /// As for [`RewardModel::load`], as far as they concern that file.
     pub fn count(folder: &Path) -> Result<u64, CheckpointError> {
         let (config, _) = scorer_config(folder)?;
         Ok(config.parameters().total + config.hidden_size as u64)
     }
 
-    /// The same model with matrices multiplied in another format.
+    /// Sets the format in which matrices are multiplied.
     pub fn with_compute(mut self, compute: Compute) -> Self {
         self.trunk = self.trunk.with_compute(compute);
         self
     }
 
-    /// The same model with at most so many tokens in a batch, padding included; a longer text is a
-    /// batch of its own.
+    /// Sets the largest number of tokens in a batch, padding included. A longer text is a batch of its own.
     pub fn with_batch_tokens(mut self, tokens: usize) -> Self {
         self.batch_tokens = tokens;
         self
     }
 
-    /// The sizes of the decoder; `tied` is true, since no head over the vocabulary was read.
+    /// Returns the sizes of the decoder. `tied` is true, since no head over the vocabulary was read.
     pub fn config(&self) -> &DecoderConfig {
         self.trunk.config()
     }
 
-    /// Tensors with a NaN or an infinity among their values.
+    /// Returns the names of the tensors that have a NaN or an infinity among their values.
     pub fn nonfinite(&self) -> &[String] {
         &self.nonfinite
     }
 
-    /// The score of each text, in order: the head applied to the hidden state of its last token that
-    /// is not padding, as transformers does. Of a text of padding alone the first token counts, and
-    /// where the model has no padding token, the last.
+    /// Scores each text, in order. The head is applied to the hidden state of the last token that is not padding,
+    /// as in transformers. In a text of padding alone it is the first token that counts; if the model has no
+    /// padding token, it is always the last.
     ///
-    /// Texts are batched by length, which changes a score by no more than rounding. Equal texts have
-    /// the same bits, so that a group of equal completions has no spread.
+    /// Texts are batched by length, which changes a score by no more than rounding. Equal texts get the same bits,
+    /// so that a group of equal completions has no spread.
     ///
     /// # Panics
-    /// When a text has no token or one that the model does not know, or the device fails.
+    /// If a text has no token or one that the model does not know, or if the device fails.
     pub fn scores(&self, texts: &[&[TokenId]]) -> Vec<f32> {
         let read: Vec<&[TokenId]> = texts.iter().map(|text| self.until_padding(text)).collect();
         let mut distinct = read.clone();
@@ -98,7 +97,7 @@ impl RewardModel {
         read.iter().map(|text| scores[text]).collect()
     }
 
-    /// A text up to the token that it is scored at. What follows is in that token's future.
+    /// Cuts a text after the token that it is scored at: that token does not see later ones.
     fn until_padding<'t>(&self, text: &'t [TokenId]) -> &'t [TokenId] {
         match self.pad {
             None => text,

@@ -1,6 +1,7 @@
-//! How far the numbers of a head turn from one position to the next, and how that is changed for longer contexts.
+//! Rotary frequencies: how far the numbers of a head turn from one position to the next, and how the frequencies
+//! are changed for longer contexts.
 //!
-//! The formulas are those of the files that `transformers` reads; each scaling names whose it is.
+//! The formulas are those of `transformers`; each scaling names its source.
 
 use std::f64::consts::TAU;
 
@@ -12,33 +13,33 @@ use crate::{ConfigError, config::Fields, layout::not_implemented};
 /// A rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// The base of its frequencies: pair `i` of `n` turns by `theta^(−i/n)` per position.
+    /// The base of the frequencies: pair `i` of `n` turns by `theta^(−i/n)` per position.
     pub theta: f64,
-    /// The part of a head that is turned, from its beginning, in (0, 1].
+    /// The share of a head that is turned, from its beginning, in (0, 1].
     pub share: f64,
-    /// How the frequencies were changed for a longer context.
+    /// The change of the frequencies for a longer context.
     pub scaling: RopeScaling,
 }
 
-/// How the frequencies of a [`Rope`] were changed for a longer context.
+/// A change of the frequencies of a [`Rope`] for a longer context.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// The frequencies are not changed.
     #[default]
     None,
-    /// All are divided.
+    /// All frequencies are divided.
     Linear {
-        /// By this.
+        /// The divisor.
         factor: f64,
     },
-    /// The base grows with the texts beyond a context: "dynamic NTK".
+    /// The base grows with the length of texts beyond a context: "dynamic NTK".
     Dynamic {
-        /// How much.
+        /// The strength of the growth.
         factor: f64,
         /// The context, in tokens, up to which nothing changes.
         context: usize,
     },
-    /// Llama 3.1's.
+    /// The scaling of Llama 3.1.
     Llama3(Llama3),
     /// YaRN (Peng et al. 2023).
     Yarn(Yarn),
@@ -46,69 +47,73 @@ pub enum RopeScaling {
     LongRope(LongRope),
 }
 
-/// Frequencies that turn at most `low_freq_factor` times within the original context are divided by `factor`, those that
-/// turn more than `high_freq_factor` times stay, and between the two one passes into the other.
+/// The scaling of Llama 3.1. Frequencies that turn at most `low_freq_factor` times within the original context are
+/// divided by `factor`. Frequencies that turn more than `high_freq_factor` times stay. In between, the change
+/// fades out linearly with the number of turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Llama3 {
-    /// Divides the low frequencies.
+    /// The divisor of the low frequencies.
     pub factor: f64,
-    /// Turns within the original context, up to which a frequency is low.
+    /// The number of turns within the original context up to which a frequency is low.
     pub low_freq_factor: f64,
-    /// Turns within the original context, from which a frequency is high; above `low_freq_factor`.
+    /// The number of turns within the original context from which a frequency is high; above `low_freq_factor`.
     pub high_freq_factor: f64,
     /// The context before scaling, in tokens.
     pub original_max_position_embeddings: usize,
 }
 
-/// As [`Llama3`], with a straight line over the pairs between low and high frequencies; what is turned grows as well.
+/// YaRN (Peng et al. 2023). It is like [`Llama3`], but goes from low to high frequencies in a straight line over
+/// the pairs. It also multiplies queries and keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yarn {
-    /// Divides the low frequencies.
+    /// The divisor of the low frequencies.
     pub factor: f64,
-    /// Turns within the original context, from which a frequency is high.
+    /// The number of turns within the original context from which a frequency is high.
     pub beta_fast: f64,
-    /// Turns within the original context, up to which a frequency is low.
+    /// The number of turns within the original context up to which a frequency is low.
     pub beta_slow: f64,
-    /// The line begins and ends at whole pairs.
+    /// True if the line begins and ends at whole pairs.
     pub truncate: bool,
-    /// Multiplies queries and keys.
+    /// The factor of queries and keys.
     pub attention_factor: f64,
     /// The context before scaling, in tokens.
     pub original_max_position_embeddings: usize,
 }
 
-/// Each frequency has a divisor of its own, one for texts within the original context and one for longer ones.
+/// LongRoPE (Ding et al. 2024). Each frequency has a divisor of its own for texts within the original context, and
+/// another one for longer texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRope {
     /// Divisors for texts within the original context.
     pub short_factor: Vec<f64>,
-    /// Divisors for longer ones.
+    /// Divisors for longer texts.
     pub long_factor: Vec<f64>,
-    /// Multiplies queries and keys.
+    /// The factor of queries and keys.
     pub attention_factor: f64,
     /// The context before scaling, in tokens.
     pub original_max_position_embeddings: usize,
 }
 
 impl Rope {
-    /// One whose frequencies were not changed.
+    /// Makes a rope whose frequencies are not changed.
     pub fn new(theta: f64) -> Self {
         Rope { theta, share: 1.0, scaling: RopeScaling::None }
     }
 
-    /// How many pairs of a head's numbers are turned.
+    /// Returns the number of pairs in a head that are turned.
     pub fn pairs(&self, head_dim: usize) -> usize {
         ((head_dim as f64 * self.share) as usize).div_ceil(2)
     }
 
-    /// The frequencies for texts of up to `longest` tokens. Those of [`RopeScaling::Dynamic`] and [`RopeScaling::LongRope`]
-    /// depend on it, and are the same for all texts of a model: `transformers` has them depend on the longest text of a batch.
+    /// Computes the frequencies for texts of up to `longest` tokens. The frequencies of [`RopeScaling::Dynamic`]
+    /// and [`RopeScaling::LongRope`] depend on `longest`, and are the same for all texts of a model. In
+    /// `transformers` they depend on the longest text of a batch.
     pub(crate) fn frequencies(&self, head_dim: usize, longest: usize) -> Frequencies {
         let (numbers, scale) = self.turns(head_dim, longest);
         Frequencies::new(numbers.into_iter().map(|it| it as f32).collect()).scaled(scale as f32)
     }
 
-    /// How far each pair turns per position, and what it is multiplied by.
+    /// Computes how far each pair turns per position, and the factor of the turned numbers.
     fn turns(&self, head_dim: usize, longest: usize) -> (Vec<f64>, f64) {
         let pairs = self.pairs(head_dim);
         let power = |theta: f64, pair: usize| theta.powf(-(pair as f64) / pairs as f64);
@@ -144,7 +149,7 @@ impl Rope {
         }
     }
 
-    /// Numbers that make no frequencies are found here.
+    /// Checks that the numbers make frequencies.
     pub(crate) fn check(&self, head_dim: usize) -> Result<(), ConfigError> {
         let sane = |x: f64| x.is_finite() && x > 0.0;
         let wrong = |problem: String| Err(ConfigError::Size(problem));
@@ -159,7 +164,7 @@ impl Rope {
         let (numbers, contexts, ordered) = match &self.scaling {
             RopeScaling::None => return Ok(()),
             RopeScaling::Linear { factor } => (vec![*factor], 1, true),
-            // Of a single pair nothing is left to change.
+            // A single pair turns by 1 with any base, so there is nothing to change.
             RopeScaling::Dynamic { factor, context } => {
                 (vec![*factor], *context, pairs > 1 && *factor >= 1.0)
             }
@@ -200,23 +205,23 @@ impl Rope {
         Ok(())
     }
 
-    /// Reads the rope of a `config.json`, in the layouts of transformers 4 and 5; `theta` is its base, and `share` the part of
-    /// a head that it turns, where the file is silent.
+    /// Reads the rope of a `config.json`, in the layouts of transformers 4 and 5. If the file is silent, `theta`
+    /// is the base and `share` is the share of a head that is turned.
     pub(crate) fn read(
         fields: &Fields,
         max_position_embeddings: usize,
         (theta, share): (f64, f64),
     ) -> Result<Self, ConfigError> {
-        // Where a file has both, transformers 5 takes the older one; an empty one counts for nothing.
+        // If a file has both, transformers 5 takes the older one. An empty object counts as missing.
         let newer = object(fields, "rope_parameters")?;
         let parameters = object(fields, "rope_scaling")?.or(newer).unwrap_or_default();
         let theta = fields.number_or("rope_theta", theta)?;
         Rope::of(fields, &Fields(&parameters), max_position_embeddings, (theta, share))
     }
 
-    /// Reads the ropes of layers that see everything and of those with a window, in a file whose `rope_parameters` may be
-    /// nested by the type of a layer; `thetas` are their bases where they stand nowhere there. A `rope_scaling` is of the
-    /// former alone.
+    /// Reads two ropes: that of layers that see everything, and that of layers with a window. In the file,
+    /// `rope_parameters` may be nested by the type of a layer. `theta` and `local` are the bases if the file has
+    /// none there. A `rope_scaling` is only for layers that see everything.
     pub(crate) fn read_both(
         fields: &Fields,
         max_position_embeddings: usize,
@@ -233,7 +238,7 @@ impl Rope {
         ])
     }
 
-    /// The rope that `parameters` describe; some of what they leave out may stand in `fields`.
+    /// Reads the rope that `parameters` describe. Some values that they leave out may stand in `fields`.
     fn of(
         fields: &Fields,
         parameters: &Fields,
@@ -291,7 +296,8 @@ impl Rope {
         Ok(Rope { theta, share, scaling })
     }
 
-    /// The `rope_scaling` of a `config.json`, which transformers 4 and 5 read; none where nothing is scaled.
+    /// Makes the `rope_scaling` of a `config.json`, which transformers 4 and 5 read. Returns `None` if nothing is
+    /// scaled.
     pub fn scaling_to_json(&self) -> Option<Value> {
         Some(match &self.scaling {
             RopeScaling::None => return None,
@@ -336,7 +342,7 @@ impl Llama3 {
 }
 
 impl Yarn {
-    /// The pairs at which high frequencies end and low ones begin, of `pairs` with this base.
+    /// Returns the pairs at which high frequencies end and low ones begin, of `pairs` pairs with this base.
     fn range(&self, theta: f64, pairs: usize) -> [f64; 2] {
         let context = self.original_max_position_embeddings as f64;
         let place = |turns: f64| pairs as f64 * (context / (turns * TAU)).ln() / theta.ln();
@@ -345,7 +351,7 @@ impl Yarn {
             (low, high) = (low.floor(), high.ceil());
         }
         let (low, high) = (low.max(0.0), high.min(2.0 * pairs as f64 - 1.0));
-        // As transformers steps round a line of no length.
+        // transformers avoids a line of no length in the same way.
         [low, if low == high { high + 0.001 } else { high }]
     }
 
@@ -376,7 +382,7 @@ impl LongRope {
     }
 }
 
-/// An object that has something in it.
+/// Reads an object; `None` if it is missing or empty.
 fn object(fields: &Fields, field: &str) -> Result<Option<Map<String, Value>>, ConfigError> {
     match fields.0.get(field) {
         None | Some(Value::Null) => Ok(None),
@@ -389,7 +395,7 @@ fn object(fields: &Fields, field: &str) -> Result<Option<Map<String, Value>>, Co
     }
 }
 
-/// A number, for which 0 stands where it is left out.
+/// Reads a number. A 0 counts as missing.
 fn nonzero_or(fields: &Fields, field: &str, default: f64) -> Result<f64, ConfigError> {
     Ok(Some(fields.number_or(field, 0.0)?).filter(|number| *number != 0.0).unwrap_or(default))
 }
@@ -408,7 +414,7 @@ fn numbers(fields: &Fields, field: &str) -> Result<Vec<f64>, ConfigError> {
 mod tests {
     use super::*;
 
-    /// Numbers of transformers 5.23: `ROPE_INIT_FUNCTIONS["dynamic"]` for 20 and for 96 tokens.
+    /// The numbers are those of transformers 5.23: `ROPE_INIT_FUNCTIONS["dynamic"]` for 20 and for 96 tokens.
     #[test]
     fn a_base_grows_with_texts_beyond_the_context() {
         let scaling = RopeScaling::Dynamic { factor: 3.0, context: 32 };

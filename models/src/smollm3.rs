@@ -1,4 +1,4 @@
-//! SmolLM3: Llama, of which every fourth layer turns nothing.
+//! SmolLM3: Llama without rotary positions in every fourth layer.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// Sets the parts that Llama has otherwise.
+/// Sets the parts in which the family differs from Llama.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     for kind in config.kinds.iter_mut().skip(3).step_by(4) {
         kind.turn = Turn::None;
@@ -39,7 +39,8 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
-/// For each layer whether it turns queries and keys: a 1 in `no_rope_layers`, whatever that is called.
+/// Tells for each layer whether it turns queries and keys. Despite its name, `no_rope_layers` has a 1 for a layer
+/// that does.
 fn turned(fields: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     const LIST: &str = "no_rope_layers";
     let wrong = |list: &Value| ConfigError::Field {

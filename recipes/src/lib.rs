@@ -11,16 +11,16 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BuiltIn {
-    /// Its file in the folder `recipes`, without the ending: `quickstart`, `ablation/5-dapo`.
+    /// The path of its file in the folder `recipes`, without the ending: `quickstart`, `ablation/5-dapo`.
     pub name: &'static str,
-    /// What it trains, in a few words.
+    /// A few words about the model and the task.
     pub about: &'static str,
     /// The recipe, in TOML with its comments.
     pub text: &'static str,
 }
 
-/// The recipe of that name, which has neither the file's folder nor its ending: whoever names a file means
-/// that file.
+/// Finds the recipe of that name. The name has neither the folder `recipes` nor an ending, because the name of a
+/// file means that file.
 pub fn find(name: &str) -> Option<&'static BuiltIn> {
     ALL.iter().find(|recipe| recipe.name == name)
 }
@@ -35,7 +35,7 @@ macro_rules! recipes {
     };
 }
 
-/// All of them, what a newcomer runs first at the top.
+/// All recipes. Those that a newcomer runs first are at the top.
 pub const ALL: &[BuiltIn] = recipes! {
     "quickstart": "a new, tiny model learns to add; CPU, minutes",
     "guessing": "a new, tiny model learns a game of several turns; CPU, half a minute",
@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// Every file is built in but those of `ci`, which nobody learns from.
+    /// Every file is built in, except those of `ci`, which nobody learns from.
     #[test]
     fn the_list_is_the_folder() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));

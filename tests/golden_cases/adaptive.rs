@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{tensor, values};
 
-/// The score of a batch, the updates it is worth, and whether it is left.
+/// Checks the score of a batch, the updates it is worth, and whether its change ends them.
 pub(crate) fn count(case: &Case) {
     let rule = rule(&case.config);
     let of = |name: &str| case.inputs.array(name);
@@ -37,7 +37,7 @@ pub(crate) fn count(case: &Case) {
     case.check_exact("kl_stop", rule.stops(change));
 }
 
-/// The whole loop, as training runs it, on a policy of two arrays.
+/// Checks the whole loop, as training runs it, on a policy of two arrays.
 pub(crate) fn update(case: &Case) {
     let rule = rule(&case.config);
     let device = Device::flex().autodiff();
@@ -94,7 +94,7 @@ pub(crate) fn update(case: &Case) {
     case.check("value_weights", &values(learner.model.value.val()));
 }
 
-/// As published: without the guard.
+/// Makes the rule as it was published: without the guard of the entropy's term.
 fn rule(config: &Fields) -> AdaptiveUpdates {
     AdaptiveUpdates {
         weight_advantage: config.number("w_advantage"),
@@ -108,7 +108,7 @@ fn rule(config: &Fields) -> AdaptiveUpdates {
     }
 }
 
-/// Completions of one token each.
+/// Makes completions of one token each.
 fn samples(advantages: &[f32], old_logprobs: &[f32]) -> Vec<Sample> {
     let sample = |(&advantage, &old): (&f32, &f32)| {
         let completion = Completion::written(vec![0], vec![old], FinishReason::Stop);
@@ -117,7 +117,7 @@ fn samples(advantages: &[f32], old_logprobs: &[f32]) -> Vec<Sample> {
     advantages.iter().zip(old_logprobs).map(sample).collect()
 }
 
-/// A softmax over states · policyᵀ, and a value that is states · value.
+/// A policy that is a softmax over states · policyᵀ, and a value that is states · value.
 #[derive(Module, Debug)]
 struct Model {
     policy: Param<Tensor<2>>,
@@ -130,7 +130,7 @@ struct Learner {
     lr: f64,
     objective: Objective,
     value_coef: f64,
-    /// Of every update.
+    /// The loss of every update.
     losses: Vec<f64>,
 }
 
@@ -204,12 +204,12 @@ struct Batch<'a> {
     learner: &'a mut Learner,
     data: Data,
     updates: usize,
-    /// After each update.
+    /// The change of the policy after each update.
     changes: Vec<f64>,
 }
 
 impl Batch<'_> {
-    /// Log-probabilities of the actions and entropies, both `[rows, 1]`.
+    /// Computes the log-probabilities of the actions and the entropies, both `[rows, 1]`.
     fn forward(&self) -> (Tensor<2>, Tensor<2>) {
         let policy = self.learner.model.policy.val();
         let device = policy.device();

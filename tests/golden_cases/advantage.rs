@@ -9,10 +9,10 @@ use firebrick_train::{
 use super::{tensor, values};
 
 pub(crate) fn of_rewards(case: &Case) {
-    // Mean and deviation of each group are there for a human who looks into a failure.
+    // The mean and deviation of each group are there for a person who looks into a failure.
     case.expected.value("groups");
     let tolerance = if case.kind == "tiny spread" {
-        // As the file states: the spread is 128 of f32's steps.
+        // The file states this tolerance: the spread is 128 of f32's steps.
         Tolerance { rtol: 5e-2, ..case.f32 }
     } else {
         case.f32
@@ -45,7 +45,7 @@ pub(crate) fn of_tokens(case: &Case) {
     case.check("token_advantages", &values(batch.advantages * tensor(&mask, &device)));
 }
 
-/// Rewards of one group to its advantages.
+/// A function from the rewards of one group to its advantages.
 type OfGroup = dyn Fn(&[f32]) -> Vec<f32>;
 
 fn advantages(case: &Case) -> Vec<f32> {
@@ -64,7 +64,7 @@ fn advantages(case: &Case) -> Vec<f32> {
         other => panic!("no estimator is called \"{other}\""),
     };
     let rewards = case.inputs.array("rewards").f32();
-    // Any whole numbers, negative ones too: only equality matters.
+    // The ids may be any whole numbers, also negative ones: only equality matters.
     let groups: Vec<u64> =
         case.inputs.array("group_ids").values.iter().map(|&group| group as i64 as u64).collect();
     let mut members: BTreeMap<u64, Vec<usize>> = BTreeMap::new();

@@ -21,7 +21,7 @@ pub(crate) fn gae(case: &Case) {
     let mut advantages = vec![0.0; mask.len()];
     let mut returns = advantages.clone();
     for row in 0..mask.len() / width {
-        // A completion has no holes here: what is masked is taken out, and left 0.
+        // A completion has no holes here: masked tokens are taken out, and their numbers stay 0.
         let counted: Vec<usize> =
             (row * width..(row + 1) * width).filter(|&token| mask[token]).collect();
         let of =

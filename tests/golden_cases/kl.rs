@@ -7,7 +7,7 @@ use super::{
     tensor, values,
 };
 
-/// The penalty alone, with the weights of a mean over tokens.
+/// Checks the penalty alone, with the weights of a mean over tokens.
 pub(crate) fn estimate(case: &Case) {
     let gradient_of_k2 = match case.config.text("gradient").as_str() {
         "of_estimator" => false,
@@ -31,7 +31,7 @@ pub(crate) fn estimate(case: &Case) {
     case.check("per_token", &values(kl.estimate(logprobs, reference).mask_fill(hidden, 0.0)));
 }
 
-/// The estimator that the setting `name` names.
+/// Gives the estimator that the setting `name` names.
 pub(crate) fn estimator(config: &Fields, name: &str) -> KlEstimator {
     match config.text(name).as_str() {
         "k1" => KlEstimator::K1,
@@ -42,7 +42,7 @@ pub(crate) fn estimator(config: &Fields, name: &str) -> KlEstimator {
     }
 }
 
-/// A policy loss of 0: what is left is the penalty.
+/// A policy loss of 0, so that only the penalty is left.
 struct Nothing;
 
 impl PolicyLoss for Nothing {

@@ -14,7 +14,7 @@ pub(crate) fn entropy(case: &Case) {
     let logits = flat_logits(case);
     let temperature = case.config.optional("temperature").unwrap_or(1.0);
     let weights = tensor::<1>(&case.inputs.array("weights"), &logits.device());
-    // Which label does not matter to the entropy.
+    // The entropy does not depend on the label.
     let labels = Tensor::<1, Int>::zeros([logits.dims()[0]], &logits.device());
     let got = token_logprobs(logits.clone(), labels.clone(), temperature).entropy;
     case.check("entropy", &values(got));
@@ -32,8 +32,8 @@ pub(crate) fn of_labels(case: &Case) {
     case.check("grad_logits", &values(logits_gradient(logits, labels, temperature, weights, None)));
 }
 
-/// The three stages of an update's backward pass, as `Updater` chains them: leaves between logits
-/// and loss, autodiff on `[rows, tokens]`, the rest by hand.
+/// Checks the three stages of an update's backward pass, as `Updater` chains them: leaves between logits and
+/// loss, autodiff on `[rows, tokens]`, and the rest by hand.
 pub(crate) fn to_loss(case: &Case) {
     let (logits, labels) = (flat_logits(case), flat_labels(case));
     let temperature = case.config.number("temperature");
@@ -77,8 +77,8 @@ pub(crate) fn to_loss(case: &Case) {
     case.check("grad_logits", &values(gradient));
 }
 
-/// The head's code on logits: hidden states that are the logits, under a head that changes nothing. Less than
-/// all of the vocabulary is there at once.
+/// Runs the head's code on logits: the hidden states are the logits, and the head changes nothing. Only a part
+/// of the vocabulary is computed at once.
 fn token_logprobs(logits: Tensor<2>, labels: Tensor<1, Int>, temperature: f64) -> TokenLogProbs {
     let [tokens, vocab] = logits.dims();
     let head = Tensor::eye(vocab, &logits.device());
@@ -108,7 +108,8 @@ fn logits_gradient(
     )
 }
 
-/// `[.., vocab]` to `[tokens, vocab]`, without autodiff: the gradient of logits is written by hand.
+/// Reshapes logits from `[.., vocab]` to `[tokens, vocab]`, without autodiff: their gradient is written by
+/// hand.
 fn flat_logits(case: &Case) -> Tensor<2> {
     let logits = case.inputs.array("logits");
     let vocab = *logits.shape.last().expect("logits have a vocabulary");

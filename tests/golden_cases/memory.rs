@@ -25,7 +25,7 @@ pub(crate) fn select(case: &Case) {
     case.check_exact("refill_count", selection.put_back.len());
     case.check_exact("selected_total", selection.selected.len() + selection.put_back.len());
 
-    // Which ones come back is free, but no prompt twice, and only what was skipped.
+    // Any of the skipped prompts may come back, but none twice, and no other prompt.
     let mut put_back = selection.put_back;
     put_back.sort_unstable();
     put_back.dedup();

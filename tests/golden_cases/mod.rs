@@ -1,4 +1,4 @@
-//! One file a topic: from a case's arrays to training's functions, and back.
+//! One file for each topic. It gives a case's arrays to training's functions, and compares the results.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_tests::golden::Array;
@@ -15,13 +15,13 @@ pub(crate) mod overlong;
 pub(crate) mod policy_loss;
 pub(crate) mod sampling;
 
-/// The tensor of `array`, in its own shape.
+/// Makes a tensor of `array`, in its own shape.
 fn tensor<const D: usize>(array: &Array, device: &Device) -> Tensor<D> {
     let shape: [usize; D] = array.shape.clone().try_into().expect("the array has D dimensions");
     Tensor::from_data(TensorData::new(array.f32(), shape), device)
 }
 
-/// The values of `tensor`, row-major.
+/// Gives the values of `tensor`, row-major.
 fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.try_into_vec_as::<f32>().expect("the CPU gives its values back")
 }

@@ -18,7 +18,7 @@ pub(crate) fn schedule(case: &Case) {
     let steps = case.inputs.array("schedule_steps").values;
     let verls = LrWarmup { steps: warmup, from_zero: true, then: ConstantLr { lr } };
     let got: Vec<f64> = steps.iter().map(|&step| verls.lr(step as u64)).collect();
-    // The first of n steps has the rate that verl's second has.
+    // Our first step has the rate of verl's second.
     let ours = LrWarmup { from_zero: false, ..verls };
     for &step in &steps {
         let later = constant_with_warmup(lr, warmup, step as u64 + 1);
@@ -65,7 +65,7 @@ pub(crate) fn steps(case: &Case) {
         skipped.push(outcome.skipped);
 
         let expected = expected.as_array().expect("each array after the step");
-        // As the file states for parameters.
+        // The file states this tolerance for parameters.
         let tolerance = Tolerance { rtol: 1e-5, atol: 1e-7 };
         for (index, (got, want)) in module.values().iter().zip(expected).enumerate() {
             let got: Vec<f64> = got.iter().map(|&value| f64::from(value)).collect();
@@ -85,8 +85,7 @@ struct Arrays {
     arrays: Vec<OneArray>,
 }
 
-/// An array in its own number of dimensions: a list of tensors cannot mix ranks, so one of these is
-/// there.
+/// An array in its own number of dimensions. A list of tensors cannot mix ranks, so one of these fields is set.
 #[derive(Module, Debug)]
 struct OneArray {
     vector: Option<Param<Tensor<1>>>,

@@ -25,13 +25,13 @@ pub(crate) fn cispo(case: &Case) {
     whole(case, Cispo { clip: clip(&case.config) });
 }
 
-/// The setting is common to the files, but verl's GSPO and CISPO, where their numbers come from, do
-/// not look at it.
+/// Marks a setting as read that all files have. The numbers of GSPO and CISPO come from verl, which does not
+/// look at it there.
 fn no_dual_clip(case: &Case) {
     case.config.optional("dual_clip_c");
 }
 
-/// Each part is evaluated alone, with the weights that the whole gives it; the parts add up.
+/// Evaluates each part alone, with the weights that the whole update gives it. The parts add up.
 pub(crate) fn micro_batches(case: &Case) {
     let policy = dapo_of(&case.config);
     let update = Update::new(case);
@@ -73,7 +73,7 @@ fn dapo_of(config: &Fields) -> Dapo {
     Dapo { clip: clip(config), dual_clip: config.optional("dual_clip_c") }
 }
 
-/// DAPO's loss with the settings of a longer chain.
+/// Makes DAPO's loss from the settings of a longer chain.
 pub(crate) fn boxed_dapo(config: &Fields) -> Box<dyn PolicyLoss> {
     Box::new(dapo_of(config))
 }
@@ -86,7 +86,7 @@ fn objective(policy: impl PolicyLoss + 'static) -> Objective {
     Objective { policy: Box::new(policy), entropy_coef: 0.0, kl: None }
 }
 
-/// The evaluated objective, and its gradient with respect to the log-probabilities.
+/// Evaluates the objective, and its gradient with respect to the log-probabilities.
 pub(crate) fn differentiate(
     objective: &Objective,
     input: &LossInput,
@@ -123,7 +123,7 @@ pub(crate) fn scalar(tensor: Tensor<1>) -> f32 {
     values(tensor)[0]
 }
 
-/// As the file of extreme ratios states: a loss with e²⁰ in it has a relative tolerance only.
+/// Compares losses. As the file of extreme ratios states, a loss with e²⁰ in it has a relative tolerance only.
 fn check_loss(case: &Case, field: &str, got: &[f32]) {
     let want = case.expected.array(field).values;
     let huge = want.iter().any(|want| want.abs() > 1e6);
@@ -132,7 +132,7 @@ fn check_loss(case: &Case, field: &str, got: &[f32]) {
     case.compare(field, &got, &want, tolerance);
 }
 
-/// What a whole update fixes before it is cut: the weight of every token.
+/// The numbers that a whole update fixes before it is cut: the weight of every token.
 pub(crate) struct Update {
     pub(crate) rows: usize,
     pub(crate) width: usize,
@@ -146,7 +146,7 @@ impl Update {
         let mask = case.inputs.array("mask");
         let &[rows, width] = mask.shape.as_slice() else { panic!("the mask is not a matrix") };
         let mask = mask.f32();
-        // Without groups every completion is its own prompt.
+        // Without groups every completion has a prompt of its own.
         let prompts: Vec<u64> = if case.inputs.has("group_ids") {
             case.inputs.array("group_ids").values.iter().map(|&group| group as i64 as u64).collect()
         } else {
@@ -171,7 +171,7 @@ impl Update {
             "prompt-mean" => (Aggregation::PromptMean, ranks),
             "seq-mean-token-mean" => (Aggregation::SequenceMean, ranks),
             "seq-mean-token-sum" => (Aggregation::SequenceSum, ranks),
-            // A constant divisor knows nothing of the number of devices.
+            // A constant divisor does not depend on the number of devices.
             "seq-mean-token-sum-norm" => (Aggregation::Constant, 1.0),
             other => panic!("no aggregation is called \"{other}\""),
         };
@@ -187,8 +187,8 @@ impl Update {
         Update { rows, width, weights: on_mask(&weight_of_row), shares: on_mask(&|_| share), mask }
     }
 
-    /// The loss's input for some rows: the case's arrays, which hold the log-probabilities as
-    /// `new_logp`, and the weights from the whole.
+    /// Makes the loss's input for some rows, from the case's arrays, which hold the log-probabilities as
+    /// `new_logp`, and from the weights of the whole update.
     fn part(&self, case: &Case, rows: Range<usize>) -> LossInput {
         let device = Device::flex().autodiff();
         let logprobs = self.slice(&case.inputs.array("new_logp").f32(), rows.clone(), &device);
@@ -196,7 +196,7 @@ impl Update {
         self.input(case, rows, logprobs.require_grad(), entropy)
     }
 
-    /// The same for log-probabilities and entropies from elsewhere.
+    /// Makes the loss's input from log-probabilities and entropies of other origin.
     pub(crate) fn input(
         &self,
         case: &Case,
@@ -216,7 +216,7 @@ impl Update {
         input
     }
 
-    /// Mask, weights and shares of all tokens.
+    /// Gives the mask, weights and shares of all tokens.
     pub(crate) fn of_tokens(&self, device: &Device) -> [Tensor<2>; 3] {
         [&self.mask, &self.weights, &self.shares]
             .map(|values| self.slice(values, 0..self.rows, device))

@@ -43,7 +43,7 @@ pub(crate) fn filter_by_accuracy(case: &Case) {
 }
 
 pub(crate) fn fill(case: &Case) {
-    // Says what the input looks like; a group has as many rewards as it has.
+    // `group_size` only describes the input: a group has as many rewards as it has.
     case.config.value("group_size");
     let target = case.config.whole("train_batch_prompts") as usize;
     let max_rounds = case.config.whole("max_gen_batches") as usize;
@@ -89,7 +89,7 @@ fn spread(case: &Case) -> Spread {
     if case.config.has("rule") {
         assert_eq!(case.config.text("rule"), "spread_above_tol");
     }
-    // As SkyRL, which made the case with lone completions.
+    // SkyRL made the case, and keeps lone completions.
     Spread { tolerance: case.config.optional("tol").unwrap_or(0.0) as f32, keep_lone: true }
 }
 

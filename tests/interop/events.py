@@ -1,13 +1,13 @@
-"""Reads the event files that Firebrick wrote with TensorBoard and with W&B, and compares every value.
+"""Reads event files of Firebrick with the programs of TensorBoard and of W&B, and compares every value.
 
     python3 tests/interop/events.py BOARD WANDB METRICS.jsonl
 
-BOARD is a folder with an event file of TensorBoard, WANDB a folder with one run of W&B somewhere in
-it, and METRICS.jsonl what should be in both: an object for each step, with `step` and its values by
-name, where "NaN", "Infinity" and "-Infinity" are texts. TensorBoard's values are those rounded to
-32 bits, W&B's are the very same. The readers are TensorBoard's `EventAccumulator` and
-`wandb-core leet inspect`, which reads a file as `wandb sync` does; neither needs a network. What is
-not installed is skipped aloud. The exit status is 0 when everything agrees.
+BOARD is a folder with an event file of TensorBoard. WANDB is a folder with one run of W&B somewhere in
+it. METRICS.jsonl has the values that should be in both: an object for each step, with `step` and its
+values by name, where "NaN", "Infinity" and "-Infinity" are texts. TensorBoard has these values rounded
+to 32 bits, and W&B has the very same. The readers are TensorBoard's `EventAccumulator` and
+`wandb-core leet inspect`, which reads a file as `wandb sync` does. Neither needs a network. A reader
+that is not installed is skipped aloud. The exit status is 0 if everything agrees.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def check_board(folder, steps):
     import numpy
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    # 0 keeps all of them; by default it draws 10000 of a name.
+    # 0 keeps all values. By default it draws 10000 of a name.
     board = EventAccumulator(folder, size_guidance={"scalars": 0}).Reload()
     expected = {}
     for step, values in steps:
@@ -58,7 +58,7 @@ def check_board(folder, steps):
 
 
 def inspect(core, file):
-    """The records of a W&B file, as objects."""
+    """Reads the records of a W&B file, as objects."""
     command = [core, "leet", "inspect", "--json", "--no-observability"]
     command += ["--run-file", file, file.parent.parent]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
@@ -109,10 +109,10 @@ def compare(where, ours, theirs):
 
 
 def wandb_core():
-    """The program that reads W&B's files. The Python around it is not needed, nor what that needs."""
+    """Finds the program that reads W&B's files. The Python around it and its dependencies are not needed."""
     if (package := importlib.util.find_spec("wandb")) is None:
         return None
-    # A folder that is called wandb, as Firebrick makes one, is a package without files to Python.
+    # Firebrick makes a folder that is called wandb. Python takes it for a package without files.
     for place in package.submodule_search_locations:
         for name in ["wandb-core", "wandb-core.exe"]:
             if (core := pathlib.Path(place, "bin", name)).exists():

@@ -1,17 +1,17 @@
-"""Makes a fixture: a tiny model with random weights, and what transformers and peft compute from it.
+"""Makes a fixture: a tiny model with random weights, and the numbers that transformers and peft compute from it.
 
     python3 tests/interop/make_fixture.py FROM OUT CONFIG [--dtype bfloat16] [--shards 3] [--seed 1]
 
 FROM is another fixture: its tokenizer, texts, batches and hyperparameters are taken over, so that
 only the model is new. CONFIG becomes the folder's config.json as it stands, whatever it leaves out or
-sets to null, since how such a file is read is part of what is compared. What it describes decides
-what is made: a language model, by itself or in a model that also sees pictures, a sequence classifier,
-or, where it is an adapter_config.json with some of peft's arguments, an adapter for the model in FROM,
-beside which OUT must then lie.
+sets to null, because reading such a file is part of the comparison. CONFIG also decides what is made: a
+language model, by itself or in a model that also sees pictures; a sequence classifier; or, if it is an
+adapter_config.json with some of peft's arguments, an adapter for the model in FROM. OUT must then lie
+beside FROM.
 
 Everything is computed in float32 from the files as they were written. tests/fixtures/README.md says
-what the blocks of expected.json hold; the block `chat` is copied, and tests/chat/render.py --block
-writes it anew.
+what the blocks of expected.json hold. The block `chat` is copied; tests/chat/render.py --block writes
+it anew.
 """
 
 import argparse
@@ -25,17 +25,17 @@ import safetensors.torch
 import torch
 import transformers
 
-# Where the likeliest token is not likelier than the next by this, other kernels may choose the next.
+# If the likeliest token is not likelier than the next by this much, other kernels may choose the next.
 MARGIN = 1e-3
 # Families whose norms multiply by one plus their weight, and whose embedding is scaled.
 AROUND_ZERO = ("gemma", "gemma3_text", "qwen3_5_text")
-# The norm that is none of them.
+# The norm in these families that multiplies by its weight alone.
 AROUND_ONE = "linear_attn.norm"
 NOT_COPIED = ("config.json", "expected.json", "expected.safetensors")
 
 
 def randomize(model, seed):
-    """Weights at which every part of the model matters: biases, norms and small frequencies too."""
+    """Draws weights at which every part of the model matters: biases, norms and small frequencies too."""
     draw = torch.Generator().manual_seed(seed)
     around_zero = model.config.get_text_config().model_type in AROUND_ZERO
     for name, parameter in model.named_parameters():
@@ -109,7 +109,7 @@ def logits_block(model, batch, tensors, prefix="logits"):
 
 
 def completion_logprobs(model, batch, temperature):
-    """Log-probabilities of every token, `[rows, vocab]` before each completion token, and the mask."""
+    """Computes log-probabilities of every token, `[rows, vocab]` before each completion token, and the mask."""
     ids = [prompt + rest for prompt, rest in zip(batch["prompt_ids"], batch["completion_ids"])]
     mask = [prompt + rest for prompt, rest in zip(batch["prompt_mask"], batch["completion_mask"])]
     first = len(batch["prompt_ids"][0])
@@ -153,7 +153,7 @@ def greedy_row(model, prompt, count):
 def greedy_block(model, before, tokenizer, pad):
     count = len(before["new_ids_no_eos"][0])
     rows, margins = zip(*(greedy_row(model, prompt, count) for prompt in before["prompts"]))
-    # A token that is the third of the first row, and those that the settings name.
+    # The stop tokens are the third token of the first row, and those that the settings name.
     stop_ids = [rows[0][2], *before["with_stop"]["stop_ids"][1:]]
     ends = [[at + 1 for at, id in enumerate(row) if id in stop_ids] for row in rows]
     lengths = [end[0] if end else count for end in ends]
@@ -168,12 +168,12 @@ def greedy_block(model, before, tokenizer, pad):
 
 
 def in_text_part(name):
-    """A parameter's name in a checkpoint of the text part alone, where the model also sees pictures."""
+    """Gives a parameter's name in a checkpoint of the text part alone, if the model also sees pictures."""
     return name.replace("model.language_model.", "model.", 1)
 
 
 def by_expert(name, gradient):
-    """One tensor for each tensor of a checkpoint: transformers keeps all experts of a layer in one."""
+    """Splits a gradient by the tensors of a checkpoint: transformers keeps all experts of a layer in one."""
     if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
         return {name: gradient}
     layer, part = name.rsplit(".", 1)
@@ -215,7 +215,7 @@ def ce_block(model, batch):
 
 
 def dapo_block(model, batch, before):
-    """The ratios are those of the other fixture, so that as many of them are clipped."""
+    """Takes the ratios of the other fixture, so that as many of them are clipped."""
     low, high = 1 - before["eps_low"], 1 + before["eps_high"]
     block = {name: before[name] for name in before if not name.startswith("T")}
     advantages = torch.tensor(before["advantages"])[:, None]
@@ -270,8 +270,8 @@ def adamw_block(model, batch, before):
 
 
 def router_aux_block(model, batch):
-    """The loss of uneven loads. Each layer is asked by itself: all at once, transformers mixes experts of different
-    layers that have the same number."""
+    """Computes the loss of uneven loads. Each layer is asked by itself, because transformers mixes experts of
+    different layers that have the same number if it is asked for all layers at once."""
     model.zero_grad()
     ids, mask = torch.tensor(batch["input_ids"]), torch.tensor(batch["attention_mask"])
     positions = (mask.cumsum(1) - 1).clamp(min=0)
@@ -321,7 +321,7 @@ def language_model(folder, before, args, tensors, auto=transformers.AutoModelFor
 
 
 def text_of_pictures(folder, before, args, tensors):
-    """A model that sees pictures, asked about text."""
+    """Makes a model that sees pictures, and asks it about text."""
     auto = transformers.AutoModelForImageTextToText
     return language_model(folder, before, args, tensors, auto)
 

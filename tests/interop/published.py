@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Judges from outside what a run made of a published model: transformers, peft and vLLM answer the same questions.
+"""Judges from outside the model that a run trained from a published one: others answer the same questions.
 
     firebrick eval CHECKPOINT --set eval.temperature=0 --samples 1 --completions ours.jsonl
     firebrick export CHECKPOINT MERGED --merge
     python3 tests/interop/published.py ours.jsonl MERGED [--adapter CHECKPOINT --base FOLDER] [--vllm PYTHON]
 
-ours.jsonl holds greedy answers of Firebrick with their tokens and log-probabilities. For each of the others:
+The others are transformers, peft and vLLM. ours.jsonl holds greedy answers of Firebrick with their tokens and
+log-probabilities. For each of the others this prints:
 
-- `tokens`: how many answers are theirs, token by token, when they answer greedily from the same prompt;
-- `right`: how many of theirs are right, counted here: the last number of an answer is the reference;
-- `logprobs`: how far the log-probabilities of our tokens are from theirs, in nats: mean and largest.
+- `tokens`: the number of our answers that are theirs, token by token, when they answer greedily from the same prompt;
+- `right`: the number of their right answers, counted here: an answer is right if its last number is the reference;
+- `logprobs`: the distance of the log-probabilities of our tokens from theirs, in nats: mean and largest.
 
-With --adapter, peft puts the adapter on the model in --base, where MERGED has it in its weights. --vllm names a Python
-that can import vllm, which needs packages that the others don't stand beside. What is missing is skipped aloud. The
-exit status is 1 when a log-probability is off by more than 1e-3, or when less than 99 answers of 100 are the same, and
-77 when nothing was compared.
+With --adapter, peft puts the adapter on the model in --base; MERGED has it in its weights. --vllm names a Python that
+can import vllm, which needs packages that the others don't stand beside. A package that is missing is skipped aloud.
+The exit status is 1 if a log-probability is off by more than 1e-3, or if fewer than 99 answers of 100 are the same, and
+77 if nothing was compared.
 """
 
 import argparse
@@ -27,13 +28,13 @@ TOLERANCE, SAME = 1e-3, 0.99
 
 
 def right(text, reference):
-    """A count of its own, which knows nothing of Firebrick's verifiers."""
+    """Counts by itself, and knows nothing of Firebrick's verifiers."""
     numbers = re.findall(r"-?\d[\d,]*(?:\.\d+)?", text)
     return bool(numbers) and float(numbers[-1].replace(",", "")) == float(reference.replace(",", ""))
 
 
 def report(name, rows, answers, logprobs, texts):
-    # What the limit on ours cut off may go on in theirs.
+    # An answer of ours that the limit cut off may go on in theirs.
     def agrees(ours, theirs):
         cut = ours["finish"] == "length"
         return ours["tokens"] == (theirs[: len(ours["tokens"])] if cut else theirs)
@@ -89,7 +90,7 @@ def peft_of(rows, base, adapter):
     return report("peft, adapter", rows, *of_transformers(model, AutoTokenizer.from_pretrained(base), rows))
 
 
-# In a process of its own, of another Python.
+# This runs in a process of its own, of another Python.
 VLLM = """
 import json, sys
 from vllm import LLM, SamplingParams

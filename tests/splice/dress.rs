@@ -1,36 +1,36 @@
-//! How an answer is written: a frame, with a number in one of its forms.
+//! The dress of an answer: a frame around a number in one of its forms.
 
 use rand::{Rng, RngExt as _};
 
-/// A frame has the number at `@` and what is counted at `&`.
+/// A frame, with the number at `@` and the counted thing at `&`, and the form of the number.
 pub(super) struct Dress {
     frame: &'static str,
     form: Form,
 }
 
-/// Where the answer is found.
+/// The place where the answer is found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Place {
     /// In a box.
     Box,
     /// After words that announce it.
     Marker,
-    /// It is the last thing that is said.
+    /// At the end, as the last thing that is said.
     End,
 }
 
-/// What a number stands for.
+/// The value that a number stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Value {
-    /// Itself.
+    /// The number itself.
     Whole,
-    /// Itself and a half, away from zero.
+    /// The number and a half, away from zero.
     Half,
-    /// So many hundredths.
+    /// The number in hundredths.
     Percent,
 }
 
-/// How a number is written.
+/// The form in which a number is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
     Plain,
@@ -204,7 +204,7 @@ const WORDS: &[&str] = &[
     "**@**",
 ];
 
-/// What a percentage or an angle is of is not said, so these frames count nothing.
+/// Frames that count nothing, since nobody says what a percentage or an angle is of.
 const BARE_LATEX: &[&str] = &[
     r"\boxed{@}",
     r"$\boxed{@}$.",
@@ -270,7 +270,7 @@ const UNITS: [&str; 14] = [
     "people",
 ];
 
-/// Every dress there is.
+/// Gives every dress there is.
 pub(super) fn wardrobe() -> Vec<Dress> {
     let dresses = |&(form, frames): &(Form, &[&'static str])| {
         frames.iter().map(|&frame| Dress { frame, form }).collect::<Vec<_>>()
@@ -279,7 +279,7 @@ pub(super) fn wardrobe() -> Vec<Dress> {
 }
 
 impl Dress {
-    /// Whether an answer of this value is written so.
+    /// Tells whether an answer of this value is written so.
     pub(super) fn suits(&self, value: i64) -> bool {
         let money = ["$@", "€@", "£@"].iter().any(|money| self.frame.contains(money));
         let formula = self.frame.contains("$@$") || self.frame.contains("$@\\");
@@ -293,7 +293,7 @@ impl Dress {
             | Form::ThinSpaces
             | Form::NarrowSpaces => value.abs() >= 1000,
             Form::Scientific | Form::ScientificPlain => value.abs() >= 100,
-            // A negative half is two numbers to the eye, and so is nothing and a half.
+            // To the eye a negative half is two numbers, and so is nothing and a half.
             Form::MixedLatex | Form::MixedShort | Form::MixedPlain => value > 0,
             Form::HalfFraction | Form::HalfDecimal => value > 0,
             Form::Degrees | Form::DegreesPlain => (0..=360).contains(&value),
@@ -334,7 +334,7 @@ impl Dress {
         format!("{:?} in {}", self.form, self.frame)
     }
 
-    /// The answer's line or lines.
+    /// Writes the answer's line or lines.
     pub(super) fn write(&self, number: i64, rng: &mut impl Rng) -> String {
         let unit = UNITS[rng.random_range(0..UNITS.len())];
         // The alignment mark of a LaTeX environment is no unit.
@@ -348,7 +348,7 @@ impl Form {
     fn write(self, number: i64) -> String {
         let sign = if number < 0 { "-" } else { "" };
         let size = number.unsigned_abs();
-        // One half further from zero.
+        // The number that is one half further from zero has so many halves.
         let half = 2 * size + 1;
         match self {
             Form::Plain => format!("{number}"),
@@ -389,7 +389,7 @@ impl Form {
     }
 }
 
-/// Groups of three digits.
+/// Writes a number in groups of three digits.
 fn grouped(number: u64, separator: &str) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -410,7 +410,7 @@ fn full_width(number: i64) -> String {
     number.to_string().chars().map(wide).collect()
 }
 
-/// All of the digits, with a point after the first, and the power of ten that belongs to them.
+/// Gives all of the digits, with a point after the first, and the power of ten that belongs to them.
 fn scientific(number: u64) -> (String, usize) {
     let digits = number.to_string();
     let (first, rest) = digits.split_at(1);

@@ -1,4 +1,4 @@
-//! Responses spliced from solutions: the working as it was published, an answer of our own.
+//! Responses spliced from solutions: the working as it was published, and an answer of our own.
 
 mod dress;
 
@@ -19,18 +19,18 @@ pub(crate) struct Solution {
     intermediate: Vec<i64>,
 }
 
-/// A response, and what is true of it.
+/// A response, and the facts about it.
 pub(crate) struct Response {
     pub(crate) gold: String,
     pub(crate) text: String,
     pub(crate) right: bool,
-    /// The answer's form, for a message.
+    /// The name of the answer's dress, for a message.
     pub(crate) dress: String,
 }
 
 impl Solution {
-    /// The solution in a row of the data set; none when it cannot be spliced: its answer is no
-    /// whole number, or its working speaks of "the answer" itself.
+    /// Reads the solution in a row of the data set. `None` if it cannot be spliced: its answer is no whole
+    /// number, or its working speaks of "the answer" itself.
     pub(crate) fn parse(row: &str) -> Option<Self> {
         #[derive(Deserialize)]
         struct Row {
@@ -55,7 +55,7 @@ impl Solution {
         Some(Solution { working, gold: gold.trim().to_owned(), value, intermediate })
     }
 
-    /// A number that somebody might have come to instead.
+    /// Draws a wrong number that somebody might have come to.
     fn mistake(&self, rng: &mut impl Rng) -> i64 {
         let right = self.value;
         let wrong = match rng.random_range(0..5) {
@@ -67,7 +67,8 @@ impl Solution {
             }
             _ => 10 * right,
         };
-        // Zero has no other sign, and the last intermediate value is mostly the answer.
+        // Some of these may be right: zero has no other sign, and the last intermediate value is mostly the
+        // answer.
         if wrong == right { right + 1 } else { wrong }
     }
 }
@@ -80,7 +81,7 @@ fn change_a_digit(number: i64, rng: &mut impl Rng) -> i64 {
     number.signum() * (number.abs() + (other - digit) * unit)
 }
 
-/// `count` responses, every second one right; each dress is worn about equally often on both sides.
+/// Makes `count` responses, every second one right. Right and wrong ones wear each dress about equally often.
 pub(crate) fn responses(solutions: &[Solution], count: usize) -> Vec<Response> {
     let seed = Seed::run(17).derive("splice", &[]);
     let mut order: Vec<&Solution> = solutions.iter().collect();
@@ -120,8 +121,8 @@ fn response(solution: &Solution, dress: &Dress, right: bool, rng: &mut impl Rng)
     Response { gold, text, right, dress: dress.name() }
 }
 
-/// What comes first: mostly nothing, sometimes thoughts in which the `other` number is the answer,
-/// in a form that the real answer outranks or comes after.
+/// Writes the text before the working: mostly none, sometimes thoughts in which the `other` number is the
+/// answer, in a form that the real answer outranks or comes after.
 fn before(place: Place, other: i64, rng: &mut impl Rng) -> String {
     let thought = match place {
         Place::Box => format!("So that makes \\boxed{{{other}}}"),
@@ -136,7 +137,8 @@ fn before(place: Place, other: i64, rng: &mut impl Rng) -> String {
     }
 }
 
-/// What comes last: mostly nothing. After the last number of a text nothing else may be said.
+/// Writes the text after the answer: mostly none. Only special tokens or a line break may follow an answer that
+/// is the last number of its text.
 fn after(place: Place, rng: &mut impl Rng) -> &'static str {
     const TOKENS: [&str; 5] =
         ["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>", "\n<|im_end|>\n"];

@@ -1,11 +1,11 @@
 //! Numbers that should be equal up to rounding.
 
-/// How far a number may lie from its reference: `absolute + relative · |reference|`.
+/// The distance that a number may have from its reference: `absolute + relative · |reference|`.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
-    /// Whatever the size of the reference.
+    /// The part that does not depend on the reference.
     pub absolute: f64,
-    /// As a share of the reference.
+    /// The part that grows with the reference, as a share of it.
     pub relative: f64,
 }
 
@@ -13,7 +13,7 @@ impl Tolerance {
     /// Compares pairs of (number, reference), at least one, and prints the worst deviation.
     ///
     /// # Panics
-    /// When one is further off than it may be, or is not a number.
+    /// If a number is further off than it may be, or is a NaN.
     pub fn check(self, what: &str, pairs: impl IntoIterator<Item = (f64, f64)>) {
         let (mut count, mut worst, mut worst_share) = (0, 0.0f64, 0.0f64);
         for (index, (came, reference)) in pairs.into_iter().enumerate() {
@@ -36,10 +36,10 @@ impl Tolerance {
     }
 }
 
-/// The numbers of two lists, side by side.
+/// Pairs the numbers of two lists.
 ///
 /// # Panics
-/// When one is longer.
+/// If one list is longer.
 pub fn pairs<A, B>(came: &[A], reference: &[B]) -> Vec<(f64, f64)>
 where
     A: Copy + Into<f64>,
@@ -49,10 +49,10 @@ where
     came.iter().zip(reference).map(|(&came, &reference)| (came.into(), reference.into())).collect()
 }
 
-/// [`pairs`] of lists of lists.
+/// Pairs the numbers of lists of lists, as [`pairs`] does.
 ///
 /// # Panics
-/// When one of them is longer.
+/// If one of the lists is longer.
 pub fn nested_pairs<A, B>(came: &[Vec<A>], reference: &[Vec<B>]) -> Vec<(f64, f64)>
 where
     A: Copy + Into<f64>,
@@ -62,7 +62,7 @@ where
     came.iter().zip(reference).flat_map(|(came, reference)| pairs(came, reference)).collect()
 }
 
-/// Prints what was measured, for `cargo test -- --nocapture` to show.
+/// Prints a measurement, for `cargo test -- --nocapture` to show.
 #[allow(clippy::print_stdout, reason = "a test's standard output is its report")]
 pub fn report(line: &str) {
     println!("{line}");

@@ -1,4 +1,4 @@
-//! What a model of a fixture computes, in the form of its `expected.json`.
+//! The numbers that a model of a fixture computes, in the form of its `expected.json`.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -17,11 +17,11 @@ use crate::{
     expected::{LogitsOfBatch, unpad},
 };
 
-/// For logits of f32 models, against other kernels.
+/// The tolerance for logits of f32 models, against other kernels.
 pub const LOGITS: Tolerance = Tolerance { absolute: 2e-4, relative: 1e-4 };
-/// For loss of f32 models, against other kernels.
+/// The tolerance for the loss of f32 models, against other kernels.
 pub const LOSS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
-/// For gradients of f32 models, against other kernels.
+/// The tolerance for gradients of f32 models, against other kernels.
 pub const GRADIENTS: Tolerance = Tolerance { absolute: 1e-5, relative: 1e-3 };
 
 /// Cuts every batch of these fixtures into several, and their logits into chunks with a remainder.
@@ -34,7 +34,7 @@ pub const CUT: Cut = Cut {
     share_prompts: None,
 };
 
-/// Logits of every position of the padded batch, `[rows · tokens][vocab]`.
+/// Computes the logits of every position of the padded batch, `[rows · tokens][vocab]`.
 pub fn logits(decoder: &Decoder, expected: &LogitsOfBatch, padding: Padding) -> Vec<Vec<f32>> {
     let rows = unpad(&expected.input_ids, &expected.attention_mask);
     let rows: Vec<&[TokenId]> = rows.iter().map(Vec::as_slice).collect();
@@ -44,21 +44,21 @@ pub fn logits(decoder: &Decoder, expected: &LogitsOfBatch, padding: Padding) -> 
     read(logits.reshape([count * width * vocab])).chunks(vocab).map(<[f32]>::to_vec).collect()
 }
 
-/// Those of the positions that are not padding.
+/// Keeps the positions that are not padding.
 pub fn real(positions: &[Vec<f32>], mask: &[Vec<u8>]) -> Vec<Vec<f32>> {
     let mask = mask.concat();
     assert_eq!(positions.len(), mask.len(), "positions");
     positions.iter().zip(mask).filter(|(_, mask)| *mask == 1).map(|(row, _)| row.clone()).collect()
 }
 
-/// A completion with nothing but log-probabilities asked of it.
+/// Makes a sample of which only log-probabilities are asked.
 pub fn sample(prompt: Vec<TokenId>, completion: Vec<TokenId>) -> Sample {
     let logprobs = vec![0.0; completion.len()];
     let completion = Completion::written(completion, logprobs, FinishReason::Stop);
     Sample::new(&prompt, &completion, 0).with_advantage(1.0)
 }
 
-/// Cuts as [`CUT`], and means over tokens.
+/// Makes an updater that cuts as [`CUT`] says and takes means over tokens.
 pub fn updater(loss: impl PolicyLoss + 'static, temperature: f64) -> Updater {
     Updater {
         others: Default::default(),
@@ -73,7 +73,7 @@ pub fn updater(loss: impl PolicyLoss + 'static, temperature: f64) -> Updater {
     }
 }
 
-/// Gradients by the checkpoint's names, of the parameters that have one.
+/// Gives gradients by the checkpoint's names, for the parameters that have one.
 pub fn named_gradients(
     policy: &Decoder,
     gradients: &GradientsParams,
@@ -92,7 +92,7 @@ pub fn named_gradients(
     named.map(|tensor| (tensor.name, tensor.values)).collect()
 }
 
-/// Compares the norm of each gradient; there must be exactly those of the reference.
+/// Compares the norm of each gradient. There must be exactly the gradients of the reference.
 pub fn check_norms(
     place: &str,
     gradients: &BTreeMap<String, Vec<f32>>,
@@ -108,7 +108,7 @@ pub fn check_norms(
     );
 }
 
-/// A tensor's values.
+/// Reads a tensor's values.
 pub fn read(tensor: Tensor<1>) -> Vec<f32> {
     tensor.try_into_vec_as::<f32>().unwrap()
 }

@@ -1,4 +1,4 @@
-//! Folders with a checkpoint and what the reference implementation computes from it.
+//! Folders with a checkpoint, and with the numbers that the reference implementation computes from it.
 
 #![allow(clippy::unwrap_used, reason = "a fixture that cannot be read fails the test")]
 
@@ -16,49 +16,49 @@ use safetensors::SafeTensors;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// One folder; see `tests/fixtures/README.md`.
+/// The folder of one checkpoint; see `tests/fixtures/README.md`.
 pub struct Fixture {
     /// The folder's name.
     pub name: String,
-    /// Where it is.
+    /// The path of the folder.
     pub folder: PathBuf,
-    /// The model's sizes, or why it cannot be read.
+    /// The model's sizes, or the reason why they cannot be read.
     model: Result<DecoderConfig, String>,
     expected: Map<String, Value>,
 }
 
-/// Gives every checkpoint of an implemented family to `test`, with the `block` of its
-/// `expected.json`; says aloud which folders it passes over.
+/// Gives every checkpoint of an implemented family to `test`, with the `block` of its `expected.json`. Says
+/// aloud which folders it passes over.
 ///
 /// # Panics
-/// When no folder has both, because a test of nothing is not a pass.
+/// If no folder has both, because a test of nothing is not a pass.
 pub fn for_each_checkpoint<T: DeserializeOwned>(block: &str, test: impl Fn(&Fixture, T)) {
     for_each(block, |fixture| fixture.model.is_ok(), test);
 }
 
-/// [`for_each_checkpoint`] for what concerns the tokenizer alone: folders of every family.
+/// Does as [`for_each_checkpoint`] for the tokenizer alone: it takes folders of every family.
 ///
 /// # Panics
-/// When there is none.
+/// If there is no such folder.
 pub fn for_each_tokenizer<T: DeserializeOwned>(block: &str, test: impl Fn(&Fixture, T)) {
     for_each(block, |fixture| fixture.folder.join("tokenizer.json").exists(), test);
 }
 
-/// [`for_each_checkpoint`] for folders with an adapter instead of a model.
+/// Does as [`for_each_checkpoint`] for folders with an adapter instead of a model.
 ///
 /// # Panics
-/// When there is none.
+/// If there is no such folder.
 pub fn for_each_adapter<T: DeserializeOwned>(block: &str, test: impl Fn(&Fixture, T)) {
     for_each(block, |fixture| firebrick_models::is_adapter(&fixture.folder), test);
 }
 
-/// More tokens than any text of a fixture has.
+/// A number of tokens that no text of a fixture reaches.
 pub const LONGEST: usize = 1024;
 
-/// The folders, in order: those in `FIREBRICK_FIXTURES_DIR`, or those in this repository.
+/// Lists the folders, in order: those in `FIREBRICK_FIXTURES_DIR`, or those in this repository.
 ///
 /// # Panics
-/// When they cannot be listed.
+/// If they cannot be listed.
 pub fn folders() -> Vec<PathBuf> {
     let entries = fs::read_dir(root())
         .unwrap_or_else(|error| panic!("cannot list {}: {error}", root().display()));
@@ -75,28 +75,28 @@ pub fn aloud(line: &str) {
 }
 
 impl Fixture {
-    /// The model's sizes.
+    /// Gives the model's sizes.
     pub fn config(&self) -> &DecoderConfig {
         self.model.as_ref().unwrap()
     }
 
-    /// The model.
+    /// Loads the model.
     pub fn decoder(&self, device: &Device) -> Decoder {
         load(&self.folder, device).unwrap().with_longest(LONGEST)
     }
 
-    /// The tokenizer.
+    /// Loads the tokenizer.
     pub fn tokenizer(&self) -> Tokenizer {
         Tokenizer::from_folder(&self.folder).unwrap()
     }
 
-    /// Another block of `expected.json`.
+    /// Reads another block of `expected.json`.
     pub fn block<T: DeserializeOwned>(&self, block: &str) -> T {
         let value = self.expected.get(block).unwrap_or(&Value::Null);
         T::deserialize(value).unwrap_or_else(|error| panic!("{}: \"{block}\": {error}", self.name))
     }
 
-    /// A tensor of `expected.safetensors`.
+    /// Reads a tensor of `expected.safetensors`.
     pub fn tensor(&self, name: &str) -> Vec<f32> {
         let bytes = fs::read(self.folder.join("expected.safetensors")).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();

@@ -11,26 +11,26 @@ use firebrick_models::{
 };
 use serde_json::Value;
 
-/// A file to be: keys with their values and tensors with their bytes, in their order.
+/// A file to be written: keys with their values and tensors with their bytes, in their order.
 #[derive(Clone, Default)]
 pub struct GgufFile {
-    /// What the file begins with.
+    /// The bytes that the file begins with.
     pub magic: [u8; 4],
-    /// The version that it says.
+    /// The version that the file claims.
     pub version: u32,
-    /// How many keys it says; as many as there are if this is none.
+    /// The number of keys that the file claims; the true number if this is `None`.
     pub says_keys: Option<u64>,
-    /// How many tensors it says.
+    /// The number of tensors that the file claims; the true number if this is `None`.
     pub says_tensors: Option<u64>,
     /// Each key with the type and the bytes of its value.
     pub keys: Vec<(String, u32, Vec<u8>)>,
     /// The tensors.
     pub tensors: Vec<TensorOfFile>,
-    /// What the tensors' places are multiples of.
+    /// The alignment: the tensors' places are multiples of it.
     pub align: u64,
 }
 
-/// A tensor of a file to be.
+/// A tensor of a file to be written.
 #[derive(Clone)]
 pub struct TensorOfFile {
     /// Its name.
@@ -41,16 +41,16 @@ pub struct TensorOfFile {
     pub sizes: Vec<u64>,
     /// Its values.
     pub bytes: Vec<u8>,
-    /// Where it says that it begins; where it does if this is none.
+    /// The place where it claims to begin; the true place if this is `None`.
     pub says_at: Option<u64>,
 }
 
-/// Families of which there are such files.
+/// The families that have such files.
 pub const WRITTEN: [Family; 5] =
     [Family::Qwen2, Family::Qwen3, Family::Llama, Family::Mistral, Family::Gemma];
 
 impl GgufFile {
-    /// An empty one.
+    /// Makes an empty file.
     pub fn new() -> Self {
         GgufFile { magic: *b"GGUF", version: 3, align: 32, ..GgufFile::default() }
     }
@@ -88,7 +88,7 @@ impl GgufFile {
         self.keys.push((key.to_owned(), kind, bytes));
     }
 
-    /// Adds a tensor in f32; `shape` is that of a folder.
+    /// Adds a tensor in f32. `shape` is its shape in a model folder.
     pub fn tensor(&mut self, name: &str, shape: &[usize], values: &[f32]) {
         self.tensors.push(TensorOfFile {
             name: name.to_owned(),
@@ -99,7 +99,7 @@ impl GgufFile {
         });
     }
 
-    /// The file.
+    /// Writes the bytes of the file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut file = [&self.magic[..], &self.version.to_le_bytes()].concat();
         let counts = [
@@ -128,8 +128,8 @@ impl GgufFile {
         file
     }
 
-    /// The model in a folder, as the converter writes it in f32; with its tokenizer, whose texts are cut by the
-    /// rules `pre`, if that is given.
+    /// Makes a file of the model in a folder, as the converter writes it in f32. If `pre` is given, the file
+    /// has the folder's tokenizer, whose texts are cut by the rules of that name.
     pub fn of_folder(folder: &Path, pre: Option<&str>) -> Self {
         let decoder = load(folder, &Device::flex()).unwrap();
         let config = decoder.config().clone();
@@ -178,8 +178,9 @@ impl GgufFile {
         file
     }
 
-    /// A file of a few kilobytes with a tensor of every type; with a tokenizer of scores, or else of merges. It says
-    /// all that a model of one layer needs, and its tensors are not those of one.
+    /// Makes a file of a few kilobytes with a tensor of every type, and with a tokenizer of scores or else of
+    /// merges. The file says all that a model of one layer needs, but its tensors are not those of such a
+    /// model.
     pub fn of_every_type(architecture: &str, scores: bool) -> Self {
         let mut file = GgufFile::new();
         file.text("general.architecture", architecture);
@@ -229,7 +230,7 @@ impl GgufFile {
                 name: format!("{name}.weight"),
                 kind: kind.number(),
                 sizes: vec![256, 8],
-                // Small exponents, whatever part of a block they are.
+                // All exponents are small, whatever part of a block they are.
                 bytes: (0..bytes).map(|at| (at * 7 % 60) as u8).collect(),
                 says_at: None,
             });
@@ -266,7 +267,7 @@ impl GgufFile {
             }
         }
         tokens.sort();
-        // The converter fills holes and the end up with tokens that nobody writes.
+        // The converter fills holes and the end with tokens that nobody writes.
         for id in 0..rows {
             if tokens.iter().all(|(known, ..)| *known != id) {
                 tokens.push((id, format!("[PAD{id}]"), 5));
@@ -308,7 +309,7 @@ impl GgufFile {
     }
 }
 
-/// A tensor's name in a GGUF file.
+/// Gives a tensor's name in a GGUF file.
 fn in_file(name: &str) -> String {
     let name = name
         .replace("model.embed_tokens", "token_embd")
@@ -321,7 +322,7 @@ fn in_file(name: &str) -> String {
     name.replace("self_attn.", "attn_").replace("mlp.", "ffn_").replace("_proj", "")
 }
 
-/// Its values there.
+/// Gives a tensor's values in a GGUF file.
 fn converted(config: &DecoderConfig, name: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
     if config.family == Family::Gemma && name.ends_with("norm.weight") {
         return values.into_iter().map(|value| value + 1.0).collect();
@@ -343,7 +344,7 @@ fn converted(config: &DecoderConfig, name: &str, shape: &[usize], values: Vec<f3
     turned
 }
 
-/// What Llama 3.1's scaling divides each frequency by.
+/// Computes the numbers by which Llama 3.1's scaling divides the frequencies.
 fn factors(config: &DecoderConfig) -> Vec<f32> {
     let RopeScaling::Llama3(scaling) = &config.rope.scaling else { return Vec::new() };
     let context = scaling.original_max_position_embeddings as f64;
@@ -367,7 +368,7 @@ fn text_bytes(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
 }
 
-/// An array's bytes; `count` is what it says.
+/// Writes an array's bytes. `count` is the length that it claims.
 pub fn array_bytes(kind: u32, count: u64, elements: &[u8]) -> Vec<u8> {
     [&kind.to_le_bytes()[..], &count.to_le_bytes(), elements].concat()
 }

@@ -1,7 +1,7 @@
-//! Golden files: inputs and expected numbers of other trainers, one JSON file a topic.
+//! Golden files: inputs and expected numbers of other trainers, one JSON file for each topic.
 //!
-//! A case is read through [`Fields`], which remember what was asked for. What nobody asked for
-//! fails the case: a setting that is ignored is a setting that is not tested.
+//! A case is read through [`Fields`], which remember the values that were asked for. A value that nobody asked
+//! for fails the case: a setting that is ignored is a setting that is not tested.
 
 use std::{
     cell::RefCell,
@@ -14,16 +14,16 @@ use std::{
 
 use serde_json::{Map, Value};
 
-/// The folder of golden files: `FIREBRICK_GOLDEN_DIR`, or the one in this repository.
+/// Gives the folder of golden files: `FIREBRICK_GOLDEN_DIR`, or the one in this repository.
 pub fn folder() -> PathBuf {
     std::env::var_os("FIREBRICK_GOLDEN_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("golden"), PathBuf::from)
 }
 
-/// The golden files of the folder whose topic, the name up to the first underscore, is `wanted`.
+/// Lists the golden files of the folder whose topic, the name up to the first underscore, is `wanted`.
 ///
 /// # Panics
-/// When the folder cannot be read.
+/// If the folder cannot be read.
 pub fn files(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let folder = folder();
     let entries =
@@ -40,10 +40,10 @@ pub fn files(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     files
 }
 
-/// Runs every case of `file` and lists what does not hold, one line each.
+/// Runs every case of `file`, and lists the checks that failed, one line each.
 ///
 /// # Panics
-/// When the file is not a golden file, or has no cases.
+/// If the file is not a golden file, or has no cases.
 pub fn failures(file: &Path, run: impl Fn(&Case)) -> Vec<String> {
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -72,31 +72,31 @@ pub fn failures(file: &Path, run: impl Fn(&Case)) -> Vec<String> {
     failures
 }
 
-/// How far a value may be from the expected one:
-/// `atol + rtol · max(|want|, 0.001 · largest |want| of the array)`.
+/// The distance that a value may have from the expected one: `atol + rtol · max(|want|, 0.001 · largest |want|
+/// of the array)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// Relative part.
+    /// The relative part.
     pub rtol: f64,
-    /// Absolute part.
+    /// The absolute part.
     pub atol: f64,
 }
 
 /// One case of a golden file.
 pub struct Case {
-    /// Which computation.
+    /// The name of the computation.
     pub function: String,
-    /// What the case is about, in a few words.
+    /// The subject of the case, in a few words.
     pub kind: String,
     /// Its settings.
     pub config: Fields,
     /// Its input arrays.
     pub inputs: Fields,
-    /// What must come out.
+    /// The values that must come out.
     pub expected: Fields,
-    /// For computations in f32.
+    /// The tolerance for computations in f32.
     pub f32: Tolerance,
-    /// For computations in f64.
+    /// The tolerance for computations in f64.
     pub f64: Tolerance,
     label: String,
     failures: RefCell<Vec<String>>,
@@ -106,7 +106,7 @@ impl Case {
     fn new(of_file: &Value, case: &Value) -> Self {
         let text = |key: &str| case[key].as_str().unwrap_or_default().to_owned();
         let fields = |key: &str| Fields::new(key, &case[key]);
-        // A file with nothing but decisions has no tolerances: they are exact.
+        // A file with nothing but decisions has no tolerances: decisions are exact.
         let number = |key: &str| {
             let own = case.get("tolerance").and_then(|own| own.get(key));
             own.or(of_file.get(key)).and_then(Value::as_f64).unwrap_or(0.0)
@@ -161,7 +161,7 @@ impl Case {
         }
     }
 
-    /// Compares a decision: it must be the expected one.
+    /// Compares a decision, which must be the expected one.
     pub fn check_exact(&self, field: &str, got: impl Into<Value>) {
         let (got, want) = (got.into(), self.expected.value(field));
         if got != want {
@@ -178,7 +178,7 @@ impl Case {
     }
 }
 
-/// Named values of a case; an absent one reads as null.
+/// Named values of a case. An absent value reads as null.
 pub struct Fields {
     part: String,
     values: Map<String, Value>,
@@ -191,23 +191,23 @@ impl Fields {
         Fields { part: part.to_owned(), values, used: RefCell::default() }
     }
 
-    /// The value of `name`.
+    /// Reads the value of `name`.
     pub fn value(&self, name: &str) -> Value {
         self.used.borrow_mut().insert(name.to_owned());
         self.values.get(name).cloned().unwrap_or_default()
     }
 
-    /// Whether `name` is there and not null; does not count as reading it.
+    /// Tells whether `name` is there and not null. This does not count as reading it.
     pub fn has(&self, name: &str) -> bool {
         self.values.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// A number.
+    /// Reads a number.
     pub fn number(&self, name: &str) -> f64 {
         self.optional(name).unwrap_or_else(|| self.wrong(name, "a number"))
     }
 
-    /// A number, or `None` where it is null.
+    /// Reads a number, or `None` if it is null.
     pub fn optional(&self, name: &str) -> Option<f64> {
         match self.value(name) {
             Value::Null => None,
@@ -215,27 +215,27 @@ impl Fields {
         }
     }
 
-    /// A whole number.
+    /// Reads a whole number.
     pub fn whole(&self, name: &str) -> u64 {
         self.value(name).as_u64().unwrap_or_else(|| self.wrong(name, "a whole number"))
     }
 
-    /// A text.
+    /// Reads a text.
     pub fn text(&self, name: &str) -> String {
         self.value(name).as_str().unwrap_or_else(|| self.wrong(name, "a text")).to_owned()
     }
 
-    /// A text, or `None` where it is null.
+    /// Reads a text, or `None` if it is null.
     pub fn optional_text(&self, name: &str) -> Option<String> {
         if self.has(name) { Some(self.text(name)) } else { None }
     }
 
-    /// A list of anything.
+    /// Reads a list of anything.
     pub fn list(&self, name: &str) -> Vec<Value> {
         self.value(name).as_array().unwrap_or_else(|| self.wrong(name, "a list")).clone()
     }
 
-    /// Numbers; see [`Array::new`].
+    /// Reads numbers; see [`Array::new`].
     pub fn array(&self, name: &str) -> Array {
         if !self.has(name) {
             self.wrong::<()>(name, "an array");
@@ -265,11 +265,11 @@ pub struct Array {
 }
 
 impl Array {
-    /// Reads nested lists; `true` and `false` are 1 and 0, "inf", "-inf" and "nan" are what they
-    /// say, and "none", where there is no number, is not a number either.
+    /// Reads nested lists. `true` and `false` are 1 and 0, "inf", "-inf" and "nan" are what they say, and
+    /// "none", which stands for no number, is a NaN.
     ///
     /// # Panics
-    /// When the lists are uneven or hold something else.
+    /// If the lists are uneven or hold something else.
     pub fn new(value: &Value) -> Self {
         let Value::Array(parts) = value else {
             let number = match value {
@@ -289,7 +289,7 @@ impl Array {
         }
     }
 
-    /// The values as f32; golden inputs are chosen so that this loses nothing that matters.
+    /// Gives the values as f32. Golden inputs are chosen so that this loses nothing that matters.
     pub fn f32(&self) -> Vec<f32> {
         self.values.iter().map(|&value| value as f32).collect()
     }

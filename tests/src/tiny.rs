@@ -7,13 +7,13 @@ use firebrick_core::{Detokenizer, Prompt, Seed, TokenId};
 use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, random};
 use firebrick_rollout::{GroupRequest, Sampling};
 
-/// Tokens of [`policy`].
+/// The number of tokens of [`policy`].
 pub const VOCABULARY: usize = 61;
 
-/// A decoder of two layers with four heads on two key-value heads.
+/// Makes a decoder of two layers with four heads on two key-value heads.
 ///
-/// A new head makes all tokens nearly equally likely, so that the context hardly shows; sampled at
-/// a temperature of 0.05, likelihoods spread over some orders of magnitude.
+/// A new head makes all tokens nearly equally likely, so that the context hardly shows. At a temperature of
+/// 0.05, likelihoods spread over some orders of magnitude.
 ///
 /// # Panics
 /// Never: the sizes fit together.
@@ -21,7 +21,7 @@ pub fn policy(seed: u64, device: &Device) -> Decoder {
     of_layers(2, seed, device)
 }
 
-/// The same with one layer.
+/// Makes the decoder of [`policy`] with one layer.
 ///
 /// # Panics
 /// Never: the sizes fit together.
@@ -48,7 +48,7 @@ fn of_layers(layers: usize, seed: u64, device: &Device) -> Decoder {
     random(&config, Seed::run(seed), device).expect("the sizes fit together")
 }
 
-/// Writes tokens as their numbers.
+/// Writes each token as its number.
 pub fn numbers() -> Arc<dyn Detokenizer> {
     struct Numbers;
     impl Detokenizer for Numbers {
@@ -59,8 +59,8 @@ pub fn numbers() -> Arc<dyn Detokenizer> {
     Arc::new(Numbers)
 }
 
-/// Asks for completions of prompt `id`, whose tokens follow from it: the likeliest, unless a test
-/// gives it another sampling.
+/// Asks for completions of prompt `id`, whose tokens follow from the id. They are the likeliest ones, unless a
+/// test gives the request another sampling.
 pub fn request(id: u64, length: usize, group_size: usize) -> GroupRequest {
     let mut stream = Seed::run(id).derive("prompt", &[]).stream();
     let token = |position| (stream.uniform_at(position) * VOCABULARY as f64) as TokenId;

@@ -1,4 +1,4 @@
-//! Python's `transformers`, where there is one: does it open what Firebrick saves?
+//! Python's `transformers`, if it is installed: does it open what Firebrick saves?
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -23,11 +23,11 @@ pub struct Transformers {
 }
 
 impl Transformers {
-    /// `FIREBRICK_PYTHON`, else `python3`; when it has no transformers, says so aloud.
+    /// Finds `FIREBRICK_PYTHON`, or else `python3`. Says aloud if it has no transformers.
     ///
     /// # Panics
-    /// When `FIREBRICK_PYTHON` is set and has none: a stage of CI that asks for this must not pass
-    /// by skipping it.
+    /// If `FIREBRICK_PYTHON` is set and has none: a stage of CI that asks for this must not pass by skipping
+    /// it.
     pub fn find() -> Option<Self> {
         let named = env::var_os("FIREBRICK_PYTHON");
         let python = named.clone().unwrap_or_else(|| "python3".into());
@@ -46,12 +46,11 @@ impl Transformers {
         None
     }
 
-    /// Has `interop/roundtrip.py` compare what it computes from `folder`, where `decoder` and its
-    /// tokenizer were saved, with what is computed here: the logits of `texts`, right-padded, and
-    /// their tokens. Gives what the script says.
+    /// Compares Python with the code here, through `interop/roundtrip.py`: the logits of `texts`, right-padded,
+    /// and their tokens. `decoder` and its tokenizer were saved in `folder`. Gives the script's words.
     ///
     /// # Panics
-    /// When they differ, with what the script says.
+    /// If they differ, with the script's words.
     pub fn check(
         &self,
         folder: &Path,
@@ -62,8 +61,8 @@ impl Transformers {
         self.compare(folder, &[], decoder, tokenizer, texts)
     }
 
-    /// The same for a PEFT adapter that was saved into `adapter`: opened by `peft` on the
-    /// checkpoint in `base`, it computes what `decoder` does, and so does the merged model.
+    /// Does as [`Transformers::check`] for a PEFT adapter that was saved into `adapter`. Opened by `peft` on
+    /// the checkpoint in `base`, it computes what `decoder` does, and so does the merged model.
     ///
     /// # Panics
     /// As for [`Transformers::check`].
@@ -79,7 +78,7 @@ impl Transformers {
         self.compare(base, &adapter, decoder, tokenizer, texts)
     }
 
-    /// The same for a GGUF file that was read here.
+    /// Does as [`Transformers::check`] for a GGUF file that was read here.
     ///
     /// # Panics
     /// As for [`Transformers::check`].
@@ -114,7 +113,7 @@ impl Transformers {
     }
 }
 
-/// `input_ids`, `attention_mask` and `logits`; the texts with their tokens are in the metadata.
+/// Writes `input_ids`, `attention_mask` and `logits`. The texts with their tokens are in the metadata.
 fn write_expected(path: &Path, decoder: &Decoder, tokenizer: &Tokenizer, texts: &[String]) {
     let encoded = texts.iter().map(|text| {
         let ids = tokenizer.encode(text, true).unwrap();

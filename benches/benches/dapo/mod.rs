@@ -2,7 +2,7 @@
 
 use firebrick_train::{Aggregation, ClipRange, Cut, Dapo, Objective, Updater};
 
-/// DAPO's, without entropy and KL.
+/// Makes DAPO's update, without entropy and KL.
 pub(crate) fn updater(cut: Cut) -> Updater {
     let clip = ClipRange { low: 0.2, high: 0.28 };
     Updater {

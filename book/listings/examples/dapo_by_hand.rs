@@ -2,8 +2,16 @@
 
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
+// ANCHOR: reward
+/// The accuracy reward of a credit between 0 and 1: -1 for wrong, 1 for right.
+fn accuracy_reward(credit: f64) -> f64 {
+    let (wrong, right) = (-1.0, 1.0);
+    wrong + (right - wrong) * credit
+}
+// ANCHOR_END: reward
+
 // ANCHOR: overlong
-/// Soft overlong punishment: 0 up to `limit - buffer` tokens, then a straight line to -1 at
+/// Computes the soft overlong punishment: 0 up to `limit - buffer` tokens, then a straight line to -1 at
 /// `limit`.
 fn overlong(length: usize, limit: usize, buffer: usize) -> f64 {
     let excess = length as f64 - (limit - buffer) as f64;
@@ -12,7 +20,7 @@ fn overlong(length: usize, limit: usize, buffer: usize) -> f64 {
 // ANCHOR_END: overlong
 
 // ANCHOR: keep
-/// Whether a group has something to teach: its rewards are not all the same.
+/// Tells whether a group has something to teach: its rewards are not all the same.
 fn has_spread(rewards: &[f64]) -> bool {
     let most = rewards.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let least = rewards.iter().copied().fold(f64::INFINITY, f64::min);
@@ -21,7 +29,7 @@ fn has_spread(rewards: &[f64]) -> bool {
 // ANCHOR_END: keep
 
 // ANCHOR: advantage
-/// How much better than its group each completion did, in standard deviations.
+/// Computes how much better than its group each completion did, in standard deviations.
 fn advantages(rewards: &[f64]) -> Vec<f64> {
     if !has_spread(rewards) {
         return vec![0.0; rewards.len()];
@@ -35,7 +43,7 @@ fn advantages(rewards: &[f64]) -> Vec<f64> {
 // ANCHOR_END: advantage
 
 // ANCHOR: token
-/// The loss of one token, from its log-probability now and when it was sampled.
+/// Computes the loss of one token, from its log-probability now and when it was sampled.
 fn token_loss(now: f64, then: f64, advantage: f64) -> f64 {
     let (clip_low, clip_high) = (0.2, 0.28);
     let ratio = (now - then).clamp(-20.0, 20.0).exp();
@@ -49,12 +57,12 @@ fn token_loss(now: f64, then: f64, advantage: f64) -> f64 {
 struct Completion {
     /// One log-probability per token, under the policy as it is now.
     now: Vec<f64>,
-    /// The same under the policy that sampled it.
+    /// One log-probability per token, under the policy that sampled it.
     then: Vec<f64>,
     advantage: f64,
 }
 
-/// The loss of an optimizer update: the mean over all its tokens, whoever wrote them.
+/// Computes the loss of an optimizer update: the mean over the tokens of all completions.
 fn update_loss(completions: &[Completion]) -> f64 {
     let tokens: usize = completions.iter().map(|completion| completion.now.len()).sum();
     let losses = completions.iter().flat_map(|Completion { now, then, advantage }| {
@@ -66,7 +74,7 @@ fn update_loss(completions: &[Completion]) -> f64 {
 
 fn main() {
     // Four answers to one question: one right, and one right but nearly too long.
-    let accuracy = [1.0, 1.0, -1.0, -1.0];
+    let accuracy = [1.0, 1.0, 0.0, 0.0].map(accuracy_reward);
     let lengths = [12, 30, 9, 14];
     println!("keep the group: {}", has_spread(&accuracy));
     let rewards: Vec<f64> = accuracy
@@ -93,6 +101,7 @@ fn main() {
 #[cfg(test)]
 mod tests {
     use burn::tensor::{Device, Tensor, TensorData};
+    use firebrick_core::{RewardScale, Score, Verdict};
     use firebrick_reward::soft_overlong_penalty;
     use firebrick_train::{
         Aggregation, ClipRange, Dapo, Divisors, GroupNorm, LossInput, PolicyLoss as _,
@@ -102,6 +111,15 @@ mod tests {
 
     fn close(came: f64, expected: f64) {
         assert!((came - expected).abs() < 1e-5, "{came} is not {expected}");
+    }
+
+    #[test]
+    fn the_accuracy_reward_is_the_programs() {
+        let scale = RewardScale { right: 1.0, wrong: -1.0 };
+        for credit in [0.0, 0.25, 1.0] {
+            let score = Score::partial(Verdict::Wrong, credit, "");
+            close(accuracy_reward(credit.into()), scale.reward(score).accuracy.into());
+        }
     }
 
     #[test]

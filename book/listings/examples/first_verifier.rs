@@ -5,10 +5,10 @@
 // ANCHOR: verifier
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 
-/// Any string of `()[]{}` that closes in order, with as many pairs as the reference says.
+/// A verifier for strings of `()[]{}` that close in order, with as many pairs as the reference says.
 struct Balanced;
 
-/// Far more than any honest answer; a policy that repeats one bracket must not cost time.
+/// A length far beyond any honest answer. A policy that repeats one bracket must not cost time.
 const MAX_LENGTH: usize = 4096;
 
 impl Verifier for Balanced {
@@ -30,7 +30,7 @@ impl Verifier for Balanced {
 // ANCHOR_END: verifier
 
 // ANCHOR: closes
-/// `None` for a text that is not all brackets.
+/// Tells whether all brackets close in order. `None` for a text that is not all brackets.
 fn closes_in_order(text: &str) -> Option<bool> {
     let mut open = Vec::new();
     let mut in_order = true;
@@ -48,7 +48,7 @@ fn closes_in_order(text: &str) -> Option<bool> {
 // ANCHOR_END: closes
 
 // ANCHOR: judge
-/// The verdict on two bare texts, as a test wants it.
+/// Gives the verdict on two bare texts, as a test wants it.
 fn judge(reference: &str, text: &str) -> Verdict {
     let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
     let completion = Completion::of_text(text);

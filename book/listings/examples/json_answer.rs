@@ -7,12 +7,13 @@ use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 use firebrick_reward::math::{self, Extraction};
 use serde_json::{Map, Value};
 
-/// The last line is a JSON object with the fields of the reference. Each right one earns its share.
+/// A verifier for a last line that is a JSON object with the fields of the reference. Each right field earns
+/// its share.
 struct Fields {
     math: math::Verifier,
 }
 
-/// Far more than any honest answer.
+/// A length far beyond any honest answer.
 const MAX_LENGTH: usize = 4096;
 
 impl Default for Fields {
@@ -60,12 +61,12 @@ impl Fields {
     }
 }
 
-/// The fields of a JSON object that has any.
+/// Reads the fields of a JSON object that has any.
 fn fields(text: &str) -> Option<Map<String, Value>> {
     serde_json::from_str(text).ok().filter(|fields: &Map<_, _>| !fields.is_empty())
 }
 
-/// A value that can be read as mathematics: a number, or a text.
+/// Reads a value as mathematics, if it is a number or a text.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::Number(number) => Some(number.to_string()),

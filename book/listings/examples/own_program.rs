@@ -1,11 +1,12 @@
-//! A program of one's own around a recipe: everything as the recipe says, but another verifier.
+//! A program of one's own around a recipe: everything is as the recipe says, but the verifier is another.
 
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
 use firebrick::{Completion, Prompt, Recipe, Score, Session, Verdict, Verifier};
 
 // ANCHOR: near
-/// Pays for numbers that come near: all for the right one, half for one off, a third for two off.
+/// A verifier that pays for numbers that come near: all for the right one, half for one off, a third for two
+/// off.
 struct Near;
 
 impl Verifier for Near {

@@ -1,4 +1,4 @@
-"""Right is a last number that is within one per cent of the reference."""
+"""An answer is right if its last number is within one per cent of the reference."""
 
 import json
 import re

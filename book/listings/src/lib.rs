@@ -1,10 +1,10 @@
 //! The Rust of the book.
 //!
-//! Programs are in `examples/`, and the chapters show parts of them. Short blocks stand in the
-//! chapters themselves; the modules here make documentation tests of them. `tests/` holds the
-//! generated pages and the tables against the program.
+//! Programs are in `examples/`, and the chapters show parts of them. Short blocks stand in the chapters
+//! themselves; the modules here make documentation tests of them. `tests/` compares the generated pages and the
+//! tables with the program.
 
-/// A chapter, of which only the tests see anything: its links are the book's and not rustdoc's.
+/// Makes modules of chapters for the tests alone, because their links are the book's and not rustdoc's.
 macro_rules! chapters {
     ($($name:ident = $file:literal;)*) => {
         $(

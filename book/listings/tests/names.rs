@@ -1,4 +1,4 @@
-//! The names of files and tests in the pages: every one is there, and the code map leaves no file out.
+//! The names of files and tests in the pages: every one of them is there, and the code map leaves no file out.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -8,26 +8,49 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The page is the first sentence of each source file, crate by crate.
 #[test]
-fn the_code_map_names_every_file() {
-    let map = fs::read_to_string(repository().join("ARCHITECTURE.md")).unwrap();
+fn the_code_map_is_current() {
     let crates = fs::read_dir(repository().join("crates")).unwrap();
-    let crates = crates.map(|entry| format!("crates/{}", entry.unwrap().file_name().display()));
-    for place in crates.chain(["models".to_owned()]) {
-        let heading = format!("\n### {place}:");
-        let section = map.split(&heading).nth(1).unwrap_or_else(|| panic!("no section {place}"));
-        let section = section.split("\n## ").next().and_then(|rest| rest.split("\n### ").next());
-        let named: BTreeSet<&str> = section
-            .into_iter()
-            .flat_map(str::lines)
-            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
-            .collect();
+    let mut places: Vec<_> =
+        crates.map(|entry| format!("crates/{}", entry.unwrap().file_name().display())).collect();
+    places.sort();
+    places.extend(["models".to_owned(), "recipes".to_owned()]);
+    let mut page = String::from(
+        "<!-- Made from the first sentence of each source file; a change here is overwritten.\n     \
+         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book -->\n\n# The code map\n\n\
+         This page has every source file, with the first sentence of its own documentation.\n",
+    );
+    for place in places {
         let sources = repository().join(&place).join("src");
-        let mut there = BTreeSet::new();
-        source_files(&sources, &sources, &mut there);
-        let there: BTreeSet<&str> = there.iter().map(String::as_str).collect();
-        assert_eq!(named, there, "ARCHITECTURE.md's list for {place}, and what is there");
+        let mut files = BTreeSet::new();
+        source_files(&sources, &sources, &mut files);
+        page += &format!("\n## {place}\n\n| file | contents |\n|---|---|\n");
+        for file in files {
+            let sentence = first_sentence(&fs::read_to_string(sources.join(&file)).unwrap())
+                .unwrap_or_else(|| panic!("{place}/src/{file} does not begin with `//! …`"));
+            page += &format!("| `{file}` | {} |\n", sentence.replace('|', "\\|"));
+        }
     }
+    let path = repository().join("book/src/inside/map.md");
+    if std::env::var_os("FIREBRICK_UPDATE").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let stored = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        stored.replace("\r\n", "\n") == page,
+        "book/src/inside/map.md is not made from the sources as they are now; make it anew with\n\
+         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book"
+    );
+}
+
+/// Gives the first sentence of a file's own documentation, without the marks of links.
+fn first_sentence(source: &str) -> Option<String> {
+    let lines = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
+    let text: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
+    let text = text.join(" ").replace("[`", "`").replace("`]", "`");
+    let end = text.find(". ").map_or(text.len(), |end| end + 1);
+    (!text.is_empty()).then(|| text[..end].to_owned())
 }
 
 /// A name of a file that is not there sends its reader nowhere. These are names of files and folders of
@@ -36,12 +59,12 @@ fn the_code_map_names_every_file() {
 /// - the target of a link that has no scheme, seen from its page's folder;
 /// - in backticks, and in the commands of a fenced block, a path that begins with one of the
 ///   repository's own folders;
-/// - in backticks, what ends as its sources and pages do ([`ENDINGS`]). It may be the end of a path, as
-///   `wire/reward.rs` is.
+/// - in backticks, a name that ends as its sources and pages do ([`ENDINGS`]). It may be the end of a
+///   path, as `wire/reward.rs` is.
 ///
 /// `*` stands for any name. A name in capitals is to be filled in (`models/src/NAME.rs`), and does not
-/// count, nor does what is [`ELSEWHERE`] or what a fenced block prints. The files that runs and models
-/// have end otherwise: `config.json`, `run.db`.
+/// count. Nor does a name that is [`ELSEWHERE`], or that a fenced block prints. The files of runs and
+/// models have other endings: `config.json`, `run.db`.
 #[test]
 fn the_pages_name_no_file_that_is_not_there() {
     let files = Files::new();
@@ -84,7 +107,7 @@ fn a_name_that_is_made_up_is_found() {
     }
 }
 
-/// A name of four words or more in these pages is a test's.
+/// Names of four words or more in these pages are names of tests.
 #[test]
 fn the_tests_that_the_pages_name_are_there() {
     let files = Files::new();
@@ -95,7 +118,11 @@ fn the_tests_that_the_pages_name_are_there() {
         .map(|path| fs::read_to_string(repository().join(path)).unwrap())
         .collect();
     let mut named = 0;
-    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+    let inside = ["inside/invariants.md", "inside/update.md", "inside/disk.md", "gamed.md"];
+    let pages = inside.map(|page| format!("book/src/{page}"));
+    for page in
+        ["ARCHITECTURE.md", "CONTRIBUTING.md"].into_iter().chain(pages.iter().map(|it| &**it))
+    {
         let text = Page::read(&fs::read_to_string(repository().join(page)).unwrap());
         for name in text.spans.iter().filter(|span| span.matches('_').count() >= 3) {
             let function = format!("fn {name}(");
@@ -110,9 +137,10 @@ fn the_tests_that_the_pages_name_are_there() {
 const ENDINGS: [&str; 5] = [".rs", ".md", ".sh", ".py", ".toml"];
 
 /// Files of runs, of readers, and of other projects.
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 8] = [
     "my.toml",
     "recipe.toml",
+    "log_format.md",
     "modeling_llama.py",
     "multi_level/definition/blueprint.rs",
     "verl/trainer/ppo/core_algos.py",
@@ -122,7 +150,7 @@ const ELSEWHERE: [&str; 7] = [
 
 /// The files and folders of the repository.
 struct Files {
-    /// From the repository's root, parted by `/`.
+    /// The paths from the repository's root, parted by `/`.
     paths: BTreeSet<String>,
 }
 
@@ -137,7 +165,7 @@ impl Files {
         for entry in fs::read_dir(folder).unwrap() {
             let entry = entry.unwrap();
             let path = format!("{prefix}{}", entry.file_name().display());
-            // The folders of git, of cargo's builds, of runs, and of the rendered book.
+            // These are the folders of git, of cargo's builds, of runs, and of the rendered book.
             let of_examples = path.starts_with("book/examples/") && path.ends_with("/runs");
             let made = [".git", "runs", "book/book"].contains(&path.as_str())
                 || entry.file_name() == "target"
@@ -151,7 +179,7 @@ impl Files {
         }
     }
 
-    /// The pages that speak of files.
+    /// Lists the pages that speak of files.
     fn pages(&self) -> Vec<String> {
         let pages = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"].map(String::from);
         let of_book = |path: &&String| path.starts_with("book/src/") && path.ends_with(".md");
@@ -161,7 +189,7 @@ impl Files {
         pages
     }
 
-    /// The names in `text`, the page at the path `page`, of files that are not there.
+    /// Lists the names of files that are not there, in `text`, the page at the path `page`.
     fn missing(&self, page: &str, text: &str) -> Vec<String> {
         let text = Page::read(text);
         let mut missing = Vec::new();
@@ -200,7 +228,7 @@ impl Files {
         self.paths.contains(&path.join("/"))
     }
 
-    /// True where there is a path like this; if it is not `whole`, one that ends so.
+    /// True if there is a path like this. If the name is not `whole`, a path may also end so.
     fn has(&self, name: &str, whole: bool) -> bool {
         let name: Vec<&str> = name.split('/').collect();
         self.paths.iter().any(|path| {
@@ -211,7 +239,7 @@ impl Files {
     }
 }
 
-/// True of a file's name that is of a pattern with at most one `*`.
+/// True if a file's name fits a pattern with at most one `*`.
 fn is_like(name: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => name == pattern,
@@ -221,7 +249,7 @@ fn is_like(name: &str, pattern: &str) -> bool {
     }
 }
 
-/// True of a name of a file in another place, or of one with a part to be filled in.
+/// True if a name is of a file in another place, or has a part to be filled in.
 fn is_elsewhere(name: &str) -> bool {
     let capitals = |part: &str| part.len() > 1 && part.bytes().all(|b| b.is_ascii_uppercase());
     let file = name.rsplit('/').next().unwrap_or(name);
@@ -236,11 +264,11 @@ fn is_elsewhere(name: &str) -> bool {
 /// A page of Markdown, taken apart.
 #[derive(Default)]
 struct Page {
-    /// The texts in backticks, but for fenced blocks.
+    /// The texts in backticks, outside of fenced blocks.
     spans: Vec<String>,
-    /// The commands in fenced blocks: they follow a `$ `.
+    /// The commands in fenced blocks, which follow a `$ `.
     commands: Vec<String>,
-    /// All else.
+    /// All other text.
     prose: String,
 }
 

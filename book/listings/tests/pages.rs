@@ -1,4 +1,4 @@
-//! The pages that speak of every option, every key and every metric: they must speak of those there are.
+//! The pages of every option, every key and every metric: they must speak of all that there are.
 //!
 //! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book` writes the pages of options and of keys anew.
 
@@ -54,15 +54,16 @@ fn the_page_of_keys_is_current_and_names_keys_that_exist() {
     );
 }
 
-/// For each program, what its keys are here; then those that mean nothing, by why.
+/// Writes the page: for each program, the names that its keys have here; then the keys that mean nothing here,
+/// by the reason.
 fn page_of_keys() -> String {
     let mut page = String::from(
         "<!-- Made from the tables in crates/import/src; a change here is overwritten.\n     \
          FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book -->\n\n# From verl and SkyRL\n\n\
-         `firebrick recipes import` translates a configuration by these tables, and says of each of its \
-         keys that is not the same here what is different. A key that is left out has *its* default, \
-         so the recipe says that where ours is another. `a.*` stands for every key below `a` that has \
-         no row of its own; a key that is in no row is reported as unknown.\n",
+         `firebrick recipes import` translates a configuration by these tables. For each key that \
+         is not the same here, it says what is different. A key that is left out has *its* \
+         default. If our default differs, the recipe says so. `a.*` stands for every key below `a` \
+         that has no row of its own. A key that is in no row is reported as unknown.\n",
     );
     for origin in [Origin::Verl, Origin::Skyrl] {
         let name = origin.name();
@@ -99,7 +100,7 @@ fn the_glossary_names_keys_that_exist() {
     let text = fs::read_to_string(repository().join("book/src/glossary.md")).unwrap();
     let mut named = 0;
     for row in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| ---")) {
-        // The second column; a value may follow the key.
+        // The key is in the second column. A value may follow it.
         let Some(cell) = row.split(" | ").nth(1) else { continue };
         for code in cell.split('`').skip(1).step_by(2) {
             let key = code.split([' ', '=']).next().unwrap_or_default();
@@ -116,7 +117,7 @@ fn the_page_of_metrics_names_every_metric() {
         "train.steps=1",
         "reward.overlong.buffer=2",
         "reward.overlong.penalty=1.0",
-        // The tiny task's model is new: all groups are kept, so that there is an update.
+        // The tiny task's model is new. All groups are kept, so that there is an update.
         "sampling.dynamic=false",
         "sampling.memory.kind=posterior",
         "advantage.kind=gae",
@@ -148,9 +149,9 @@ fn the_page_of_metrics_names_every_metric() {
     for name in report.metrics.0.keys() {
         assert!(page.contains(&format!("| `{name}` |")), "book/src/metrics.md lacks `{name}`");
     }
-    // And nothing that is not there. The first seven are the program's and not the step's, the next that
-    // of a reward model, which takes a checkpoint; and a new model gets nothing right and says nothing
-    // twice.
+    // The page has no other metrics, but for these. The first eight are the program's and not the step's. The
+    // next is that of a reward model, which takes a checkpoint. The last two are missing because a new model
+    // gets nothing right and says nothing twice.
     for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
         let name = row.split('`').next().unwrap_or_default();
         let elsewhere = [
@@ -194,7 +195,7 @@ impl Options {
         page
     }
 
-    /// Every key that may stand in a recipe, dotted; tables too.
+    /// Lists every key that may stand in a recipe, dotted; tables too.
     fn keys(&self) -> BTreeSet<String> {
         let mut page = String::new();
         self.table("", &self.0, &mut page);
@@ -217,13 +218,13 @@ impl Options {
         keys
     }
 
-    /// A section for the table at `path`, then those of the tables inside it.
+    /// Writes a section for the table at `path`, and then those of the tables inside it.
     fn table(&self, path: &str, schema: &Value, page: &mut String) {
         let heading = if path.is_empty() { "Top level".to_owned() } else { format!("`[{path}]`") };
         self.section(&heading, path, schema, &shapes(schema), page);
     }
 
-    /// A section for the tables under `[[path]]`. Their kinds are those of the table around them.
+    /// Writes a section for the tables under `[[path]]`. Their kinds are those of the table around them.
     fn tables(&self, path: &str, schema: &Value, page: &mut String) {
         self.section(&format!("`[[{path}]]`"), path, schema, &shapes(schema)[..1], page);
     }
@@ -292,7 +293,7 @@ impl Options {
     }
 }
 
-/// What a table has in any case, if anything, then the alternatives that it is one of.
+/// Lists the shapes of a table: the keys that it has in any case, if any, and then its alternatives.
 fn shapes(schema: &Value) -> Vec<&Value> {
     let alternatives = schema["oneOf"].as_array().into_iter().flatten();
     let shapes = std::iter::once(schema).chain(alternatives);
@@ -303,17 +304,17 @@ fn is_table(schema: &Value) -> bool {
     !shapes(schema).is_empty()
 }
 
-/// The values of a choice, each with what it means.
+/// Gives the values of a choice, each with its meaning.
 fn choices(schema: &Value) -> Option<Vec<(&str, String)>> {
     let alternatives = schema["oneOf"].as_array()?;
-    // What may be written without quotes besides is said with the name that it stands for.
+    // A value that may also be written without quotes is told with the name that it stands for.
     let named = alternatives.iter().filter(|choice| choice["const"].is_string());
     let named: Vec<_> =
         named.filter_map(|choice| Some((choice["const"].as_str()?, text(choice)))).collect();
     (!named.is_empty()).then_some(named)
 }
 
-/// `items` is the schema of a list's entries.
+/// Names the kind of an option. `items` is the schema of a list's entries.
 fn kind_of(schema: &Value, items: &Value, property: &Value) -> String {
     let kind = match schema["type"].as_str() {
         _ if is_table(schema) && choices(schema).is_some() => return "choice or table".into(),
@@ -344,7 +345,7 @@ fn kind_of(schema: &Value, items: &Value, property: &Value) -> String {
     format!("{kind}{}", bounds.join(","))
 }
 
-/// 1 and not 1.0.
+/// Writes 1 and not 1.0.
 fn plain(number: &Value) -> String {
     number.to_string().trim_end_matches(".0").to_owned()
 }

@@ -1,4 +1,4 @@
-//! A completion as one line of a terminal.
+//! A completion and its verdict as one line of a terminal.
 
 use firebrick::{Example, runs::Judged};
 use firebrick_core::{FinishReason, Verdict};
@@ -6,13 +6,13 @@ use textwrap::core::display_width;
 
 use crate::inspect::printable;
 
-/// What the policy made of a prompt.
+/// The policy's answer to a prompt, with its verdict.
 #[derive(Debug)]
 pub(crate) struct Answer {
     verdict: String,
     prompt: String,
     completion: String,
-    /// The reference, where the answer was not right.
+    /// The reference, if the answer was not right.
     reference: Option<String>,
 }
 
@@ -42,8 +42,9 @@ impl Answer {
         }
     }
 
-    /// In at most `columns`, as far as that is possible: the ends of prompt and completion, where the
-    /// question and the answer mostly are. A narrow terminal has no room for the reference.
+    /// Writes the answer in at most `columns` columns, as far as that is possible. It shows the ends of the prompt
+    /// and the completion, because the question and the answer are mostly there. A narrow terminal has no room for
+    /// the reference.
     pub(crate) fn within(&self, columns: usize) -> String {
         let wide = columns >= WIDE;
         let verdict = format!("  {:<1$}  ", self.verdict, if wide { LONGEST } else { 0 });
@@ -60,18 +61,19 @@ impl Answer {
     }
 }
 
-/// From so many columns on, verdicts are aligned and references shown.
+/// The number of columns from which on verdicts are aligned and references are shown.
 const WIDE: usize = 60;
 
-/// The letters of `unparsable`, the longest verdict that a model earns by itself.
+/// The number of letters of `unparsable`, the longest verdict that a model earns by itself.
 const LONGEST: usize = 10;
 
-/// As much of a text's end as `most` columns hold, with a sign where it was cut.
+/// Returns as much of a text's end as `most` columns hold, with a sign where the text was cut.
 fn end(text: &str, most: usize) -> String {
     if text.len() <= 4 * most && display_width(text) <= most {
         return text.to_owned();
     }
-    // From the end, as long as it fits: a completion may have a hundred thousand characters.
+    // Letters are taken from the end as long as they fit, because a completion may have a hundred thousand
+    // characters.
     let mut taken = 1;
     let kept = text.char_indices().rev().take_while(|(_, letter)| {
         taken += display_width(letter.encode_utf8(&mut [0; 4]));
@@ -81,7 +83,7 @@ fn end(text: &str, most: usize) -> String {
     format!("…{}", &text[start..])
 }
 
-/// A text without line ends, and without what would command a terminal.
+/// Returns a text without line ends and without characters that would command a terminal.
 fn one_line(text: &str) -> String {
     printable(&text.replace('\n', "⏎"))
 }
@@ -102,7 +104,7 @@ mod tests {
     #[test]
     fn an_answer_keeps_to_its_columns_and_loses_neither_end() {
         let long = "a question that goes on and on ".repeat(20);
-        // Each of these takes two columns.
+        // Each of these letters takes two columns.
         let wide = "火の煉瓦".repeat(50);
         for answer in [answer(&(long.clone() + "why?"), &(long + "72")), answer(&wide, &wide)] {
             for columns in [40, 59, 60, 80, 200] {

@@ -6,7 +6,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::terminal::Width;
 
-/// The progress bars of what takes long. Clones draw in the same place, so that the
+/// The progress bars of long work. Clones draw in the same place, so that the
 /// [`Terminal`](crate::terminal::Terminal)'s lines and the bars keep out of each other's way.
 #[derive(Clone, Debug)]
 pub struct Bars {
@@ -15,29 +15,30 @@ pub struct Bars {
 }
 
 impl Bars {
-    /// Bars drawn on `target`.
+    /// Makes bars that are drawn on `target`.
     pub fn new(target: ProgressDrawTarget) -> Self {
         Bars { all: MultiProgress::with_draw_target(target), quiet: false }
     }
 
-    /// Bars on standard error, which are not drawn where it is no terminal.
+    /// Makes bars on standard error. They are not drawn if it is no terminal.
     pub fn on_stderr() -> Self {
         Bars::new(ProgressDrawTarget::stderr())
     }
 
-    /// Bars that nobody sees, of a program that says nothing about what it waits for.
+    /// Makes bars that nobody sees, for a program that says nothing while it waits.
     pub fn hidden() -> Self {
         Bars { quiet: true, ..Bars::new(ProgressDrawTarget::hidden()) }
     }
 
-    /// Tells if lines about waiting are unwanted too.
+    /// Tells whether lines about waiting are unwanted too.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// A bar for `total` units, such as completions to sample; 0 when it is unknown how many.
+    /// Shows a bar for `total` units, such as completions to sample. A `total` of 0 means that the number is
+    /// unknown.
     pub fn bar(&self, name: &str, total: u64) -> Bar {
-        // The bar gets what the numbers leave it, and no more than one can take in.
+        // The bar gets the room that the numbers leave, but no more than a reader can take in.
         let narrow = Width::Terminal.columns().is_some_and(|columns| columns < 80);
         let template = match (total, narrow) {
             (0, true) => "{prefix:>10} {spinner} {elapsed}",
@@ -51,19 +52,19 @@ impl Bars {
         let bar = if total == 0 { ProgressBar::no_length() } else { ProgressBar::new(total) };
         let bar = self.all.add(bar).with_style(style).with_prefix(name.to_owned());
         if total == 0 && !self.all.is_hidden() {
-            // Nothing moves it but time.
+            // Only time moves such a bar.
             bar.enable_steady_tick(TICK);
         }
         Bar { bar }
     }
 
-    /// Does `write` while no bar is on the screen.
+    /// Calls `write` while no bar is on the screen.
     pub(crate) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
         self.all.suspend(write)
     }
 }
 
-/// How often a bar without a length turns.
+/// The interval at which a bar without a length turns.
 const TICK: Duration = Duration::from_millis(200);
 
 /// A bar that is shown until it is dropped. It may move to the thread that works.
@@ -83,7 +84,7 @@ impl Bar {
         self.bar.inc(units);
     }
 
-    /// Puts a few words behind the bar, where there is room.
+    /// Puts a few words behind the bar, if there is room.
     pub fn note(&self, text: &str) {
         self.bar.set_message(format!(" {text}"));
     }

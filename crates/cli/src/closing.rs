@@ -1,4 +1,4 @@
-//! The table at the end of a run.
+//! The table and the next commands at the end of a run.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use firebrick_runs::Summary;
 
 use crate::shell::word;
 
-/// The rows, aligned in three columns; what was not measured has none.
+/// Returns the rows, aligned in three columns. A value that was not measured has no row.
 pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String> {
     let accuracy = |value: Option<f64>| value.map(|value| format!("{value:.3}"));
     let time = |seconds: f64| (seconds > 0.0).then(|| duration(seconds));
     let rate = |rate: f64| (rate > 0.0).then(|| format!("{rate:.0}"));
     let Summary { heldout, completions, seconds, tokens_per_second, .. } = summary;
-    // After the last step nothing was measured, where Ctrl-C ended the run.
+    // If Ctrl-C ended the run, nothing was measured after the last step.
     let last = if summary.stopped_because == INTERRUPTED { "last measured" } else { "final" };
     let rows = [
         ("held-out accuracy", "initial", accuracy(heldout.initial)),
@@ -47,14 +47,15 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
     lines
 }
 
-/// The commands that one would give next: to measure the model, to ask it `prompt` on `device`, and last to go
-/// on. The others find the device in the recipe. What was not saved can only be gone on with.
+/// Returns the commands that a user would give next: to measure the model, to ask it `prompt` on `device`, and
+/// last to go on with the run. The other two find the device in the recipe. Without a checkpoint, the only command
+/// is to go on.
 pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>) -> Vec<String> {
     let Some(run) = &summary.folder else { return Vec::new() };
     let path_word = |path: &Path| word(&path.display().to_string());
     let runs = run.parent().filter(|runs| *runs != Path::new("runs"));
     let runs = runs.map_or_else(String::new, |runs| format!(" --runs {}", path_word(runs)));
-    // A run that has seen its data, or reached its accuracy, is not to be made longer by steps.
+    // More steps would not prolong a run that ended because it had seen its data or reached its accuracy.
     let more = match summary.stopped_because.as_str() {
         INTERRUPTED => Some(String::new()),
         "steps" => Some(format!(" --set train.steps={}", 2 * summary.steps.max(1))),
@@ -72,7 +73,7 @@ pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>
     lines
 }
 
-/// A span of time in at most six letters: `4 ms`, `8.1s`, `1m02s`, `1h02m`, `3d04h`.
+/// Writes a span of time in at most six letters: `4 ms`, `8.1s`, `1m02s`, `1h02m`, `3d04h`.
 pub(crate) fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return "-".into();

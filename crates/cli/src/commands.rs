@@ -41,7 +41,7 @@ use crate::{ProgramError, version::version};
 #[derive(Parser)]
 #[command(name = "firebrick", version = version(), after_help = EXAMPLES, arg_required_else_help = true)]
 pub struct Arguments {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -67,57 +67,57 @@ Examples:
 Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 3 the policy
 computes no finite numbers any more, 130 interrupted.";
 
-/// What to do.
+/// A command of the program.
 #[derive(Subcommand)]
 pub enum Command {
     /// Train the policy that a recipe describes
     Train(train::Train),
-    /// Begin a task of one's own: a folder with a recipe, data, and a judge with its test
+    /// Begin a task of your own: a folder with a recipe, data, and a judge with its test
     Init(init::Init),
-    /// Run recipes over several seeds, and print one table of what came of it
+    /// Run recipes over several seeds, and print one table of their results
     Compare(compare::Compare),
     /// Measure a checkpoint on the held-out prompts: pass@1, avg@k, pass@k, maj@k
     Eval(eval::Eval),
-    /// Say how much memory a recipe takes, by part, and whether it fits
+    /// Say how much memory a recipe takes, part by part, and whether it fits
     Plan(plan::Plan),
-    /// Stream a completion of a model
+    /// Print a model's completion of a prompt, as the model writes it
     Generate(generate::Generate),
-    /// Show what a model folder holds, and what is unusual about it
+    /// Show the contents of a model folder, and anything unusual about them
     Inspect(inspect::Inspect),
-    /// Write a checkpoint as others open it; with --merge, an adapter as part of its model
+    /// Write a checkpoint for other programs to open; with --merge, add an adapter into its model
     Export(export::Export),
-    /// List the devices of this machine and try them: what they can do, and whether it is right
+    /// List the devices of this machine and their abilities, and test on request that they compute correctly
     Doctor(doctor::Doctor),
-    /// Measure how fast a device samples and trains, beside what it reaches in a plain product and a copy
+    /// Measure how fast a device samples and trains, compared with a plain matrix product and a plain copy
     Bench(bench::Bench),
     /// Judge responses against gold answers, and say how often the verdict is the expected one
     Score(score::Score),
     /// Say what is wrong with a run, and which setting to change
     Diagnose(diagnose::Diagnose),
-    /// Show a run while it goes: in the terminal, or as a page in the browser
+    /// Show a run while it goes on: in the terminal, or as a page in the browser
     Watch(watch::Watch),
-    /// Write one HTML file of a run or several: curves, recipes, and a browser of completions
+    /// Write one HTML file about one or several runs: curves, recipes, and a browser of completions
     Report(report::Report),
-    /// Print the metrics of a run as JSON lines, CSV or a table, also while it goes
+    /// Print the metrics of a run as JSON lines, CSV or a table, also while it goes on
     Metrics(metrics::Metrics),
     /// Compute the batch of a skipped update again, and show which completions are to blame
     Replay(replay::Replay),
     /// Print the JSON schema of recipes
     Schema,
-    /// List the recipes that are built in, print one, or make one of another program's configuration
+    /// List the built-in recipes, print one, or make one from another program's configuration
     #[command(alias = "recipe")]
     Recipes(recipes::Recipes),
-    /// Print what completes the program's commands in a shell
+    /// Print a script with which a shell completes the program's commands
     Completions(help::Completions),
     /// Write the manual pages
     Man(help::Man),
 }
 
 impl Command {
-    /// Runs the command; gives the exit code.
+    /// Runs the command and returns the exit code.
     ///
     /// # Errors
-    /// What ended it.
+    /// Returns the error that ended the command.
     pub fn run(self) -> Result<u8, ProgramError> {
         match self {
             Command::Train(command) => command.run(),
@@ -144,7 +144,7 @@ impl Command {
     }
 }
 
-/// The `--set` arguments that `--device` stands for.
+/// Returns the `--set` arguments that `--device` stands for.
 fn device_settings(device: Option<firebrick_device::Name>) -> Vec<String> {
     let set = |name: firebrick_device::Name| {
         [format!("device.kind={}", name.kind), format!("device.index={}", name.index)]
@@ -152,7 +152,7 @@ fn device_settings(device: Option<firebrick_device::Name>) -> Vec<String> {
     device.into_iter().flat_map(set).collect()
 }
 
-/// The folder that a command is given, or of the model of that name on the Hub.
+/// Finds the model folder that a command is given: a local folder, or the model of that name on the Hub.
 fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError> {
     let refuse =
         |problem, remedy| Err(ProgramError::NotAModel { path: given.to_owned(), problem, remedy });
@@ -174,12 +174,12 @@ fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError
     }
 }
 
-/// Says something on standard error. Where that is closed, nobody listens, which is no reason to fail.
+/// Writes a note to standard error. If standard error is closed, nobody listens, and that is no reason to fail.
 fn warn(note: String) {
     let _ = writeln!(std::io::stderr(), "{note}");
 }
 
-/// Writes to standard output. A reader that has seen enough, such as head, is no problem.
+/// Writes to standard output. It is no error if a reader such as head stops early.
 fn print(text: &str) -> Result<(), ProgramError> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(source) if source.kind() != ErrorKind::BrokenPipe => {

@@ -1,4 +1,4 @@
-//! Recipes beside each other, each over several seeds: what `firebrick compare` makes of their runs.
+//! The comparison that `firebrick compare` makes of recipes, each run with several seeds.
 
 mod figure;
 mod measure;
@@ -19,16 +19,16 @@ pub use measure::{Evaluation, Measured};
 pub(crate) use table::differing;
 pub use warmup::warmup_folders;
 
-/// What became of the runs of several recipes.
+/// The results of the runs of several recipes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The command that made it.
+    /// The command that made the comparison.
     pub command: String,
-    /// Which firebrick, on which device.
+    /// The version of firebrick, the devices and the number of cores.
     pub machine: String,
-    /// The accuracy that the way to is measured; none when nothing was learnt.
+    /// The accuracy to reach, whose cost is measured; `None` if nothing was learnt.
     pub target: Option<Target>,
-    /// In what the recipes differ.
+    /// The settings in which the recipes differ.
     pub differences: Vec<Difference>,
     /// The recipes in the order in which they were given.
     pub recipes: Vec<Compared>,
@@ -37,9 +37,9 @@ pub struct Comparison {
 /// A held-out accuracy to reach.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
-    /// In [0, 1].
+    /// The accuracy, in [0, 1].
     pub accuracy: f64,
-    /// Where it comes from.
+    /// The origin of the target, in words.
     pub origin: String,
 }
 
@@ -48,107 +48,107 @@ pub struct Target {
 pub struct Compared {
     /// The recipe's name.
     pub name: String,
-    /// Its file.
+    /// The recipe's file or built-in name, as given.
     pub recipe: PathBuf,
-    /// What its runs have in common.
+    /// The means over the recipe's finished runs.
     pub means: Means,
-    /// Its evaluations, as far as all of its runs came.
+    /// The evaluations that all finished runs of the recipe have.
     pub curve: Vec<Point>,
-    /// One a seed.
+    /// The runs, one for each seed.
     pub runs: Vec<Outcome>,
 }
 
 /// A run of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// The recipe's seed, or one of those that follow it.
+    /// The run's seed: the recipe's own, or one of the numbers after it.
     pub seed: u64,
-    /// Its folder.
+    /// The run's folder.
     pub folder: PathBuf,
-    /// How far it has come.
+    /// The state of the run.
     #[serde(flatten)]
     pub state: State,
-    /// Its first evaluation at or above the target.
+    /// The run's first evaluation at or above the target.
     pub reached: Option<Evaluation>,
 }
 
-/// How far a run has come.
+/// The state of a run.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum State {
-    /// Not begun, or interrupted.
+    /// The run has not begun, or was interrupted.
     Unfinished,
-    /// It ended in an error.
+    /// The run ended in an error.
     Failed {
-        /// Which.
+        /// The error's message.
         problem: String,
     },
-    /// It is there.
+    /// The run is finished.
     Finished(Measured),
 }
 
 /// Means over the finished runs of a recipe.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Means {
-    /// Finished runs.
+    /// The number of finished runs.
     pub finished: usize,
-    /// Held-out accuracy over the last steps.
+    /// The held-out accuracy over the last steps.
     pub accuracy: Option<f64>,
-    /// Its standard deviation over the seeds; none for one seed.
+    /// The accuracy's standard deviation over the seeds; `None` for one seed.
     pub accuracy_deviation: Option<f64>,
-    /// How much more accurate than the first recipe's run with the same seed; none for that one.
+    /// The gain in accuracy over the first recipe's run with the same seed; `None` for the first recipe.
     pub gain: Option<f64>,
-    /// Its standard deviation over the seeds.
+    /// The gain's standard deviation over the seeds.
     pub gain_deviation: Option<f64>,
-    /// Runs that reached the target.
+    /// The number of runs that reached the target.
     pub reached: usize,
-    /// Over these: the steps it took.
+    /// The steps up to the target, over the runs that reached it.
     pub steps_to_target: Option<f64>,
-    /// Likewise the completions sampled.
+    /// The completions sampled up to the target, over the runs that reached it.
     pub completions_to_target: Option<f64>,
-    /// Likewise the seconds of training.
+    /// The seconds of training up to the target, over the runs that reached it.
     pub seconds_to_target: Option<f64>,
-    /// Rollout steps.
+    /// The number of rollout steps.
     pub steps: Option<f64>,
-    /// Completions sampled for training.
+    /// The number of completions sampled for training.
     pub completions: Option<f64>,
-    /// Seconds of the steps, evaluation and warm-up not included.
+    /// The seconds of the steps, without evaluation and warm-up.
     pub seconds: Option<f64>,
-    /// Entropy of the policy over the last steps, in nats.
+    /// The entropy of the policy over the last steps, in nats.
     pub entropy: Option<f64>,
-    /// Tokens of a completion over the last steps.
+    /// The number of tokens of a completion over the last steps.
     pub length: Option<f64>,
-    /// Share of completions cut off over the last steps.
+    /// The share of completions cut off over the last steps.
     pub truncated: Option<f64>,
 }
 
-/// An evaluation, over the runs of a recipe.
+/// An evaluation as the mean over the runs of a recipe.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// After which step.
+    /// The step after which it was made.
     pub step: Step,
-    /// Mean of the completions sampled until then.
+    /// The mean number of completions sampled until then.
     pub completions: f64,
-    /// Mean of the seconds of training until then.
+    /// The mean seconds of training until then.
     pub seconds: f64,
-    /// Mean accuracy.
+    /// The mean accuracy.
     pub accuracy: f64,
-    /// The value of the worst run.
+    /// The accuracy of the worst run.
     pub least: f64,
-    /// The value of the best run.
+    /// The accuracy of the best run.
     pub most: f64,
 }
 
-/// The steps that values at the end are means over, the last quarter: one step is a noisy sample of a
-/// policy, and so is one evaluation.
+/// Returns the number of steps that the values at the end are means over: the last quarter. One step is a noisy
+/// sample of a policy, and so is one evaluation.
 fn last_steps(steps: u64) -> u64 {
     steps.div_ceil(4)
 }
 
 impl Comparison {
-    /// Compares the runs as far as they are there. Without a `target` it is nine tenths of the way
-    /// from the accuracy before the first step to that of the best recipe: high enough that luck is
-    /// not all that gets there, and below the plateau that a good recipe may never leave.
+    /// Compares the runs as far as they are there. Without a `target`, the target is nine tenths of the way from
+    /// the accuracy before the first step to that of the best recipe. It is so high that luck alone does not reach
+    /// it, and it is below the plateau that a good recipe may never leave.
     pub fn new(
         command: String,
         machine: String,
@@ -179,7 +179,7 @@ impl Comparison {
     /// Writes `compare.md`, `compare.json` and `compare.svg` into `folder`.
     ///
     /// # Errors
-    /// When one can't be written.
+    /// Fails if one of the files can't be written.
     pub fn write(&self, folder: &Path) -> Result<(), ProgramError> {
         let json = serde_json::to_string_pretty(self).unwrap_or_default() + "\n";
         write_atomically(&folder.join("compare.json"), json.as_bytes())?;
@@ -195,28 +195,28 @@ impl Comparison {
         Ok(write_atomically(&folder.join("compare.md"), page.as_bytes())?)
     }
 
-    /// The table with the notes that it takes to read it.
+    /// Returns the table, with the notes that explain it.
     pub fn table(&self) -> String {
         table::table(self)
     }
 }
 
 impl Compared {
-    /// A recipe whose runs are to be compared.
+    /// Makes a recipe whose runs are to be compared.
     pub fn new(name: String, recipe: PathBuf, runs: Vec<Outcome>) -> Self {
         Compared { name, recipe, means: Means::default(), curve: Vec::new(), runs }
     }
 }
 
 impl Outcome {
-    /// A run that is to be looked at.
+    /// Makes a run that is to be compared.
     pub fn new(seed: u64, folder: PathBuf, state: State) -> Self {
         Outcome { seed, folder, state, reached: None }
     }
 }
 
 impl State {
-    /// The numbers of a finished run.
+    /// Returns the numbers of a finished run.
     pub fn measured(&self) -> Option<&Measured> {
         match self {
             State::Finished(measured) => Some(measured),
@@ -225,7 +225,7 @@ impl State {
     }
 }
 
-/// The words of the default's origin are those of the table's note.
+/// Returns the target that holds by default. The words of its origin appear in the table's note.
 fn default_target(recipes: &[Compared]) -> Option<Target> {
     let measured = |recipe: &Compared| -> Vec<Measured> {
         recipe.runs.iter().filter_map(|run| run.state.measured()).cloned().collect()
@@ -236,7 +236,8 @@ fn default_target(recipes: &[Compared]) -> Option<Target> {
         .iter()
         .filter_map(|recipe| mean(measured(recipe).iter().filter_map(|r| r.accuracy)));
     let best = ends.fold(f64::NEG_INFINITY, f64::max);
-    // As many digits as are shown, so that what is said is what was compared with.
+    // The target has as many digits as are shown, so that the table names exactly the accuracy that was compared
+    // with.
     let accuracy = ((start + 0.9 * (best - start)) * 1e3).round() / 1e3;
     let origin = format!(
         "nine tenths of the way from {start:.3}, the mean before the first step, to {best:.3}, the \
@@ -274,8 +275,8 @@ impl Means {
         }
     }
 
-    /// Runs of one seed begin alike, so their difference says more than that of the means: how well a
-    /// seed begins cancels out.
+    /// Computes the gain over the first recipe. Runs of one seed begin alike, so their difference says more than
+    /// the difference of the means: a lucky start of a seed cancels out.
     fn compare(&mut self, first: &[Outcome], own: &[Outcome]) {
         let accuracy = |run: &Outcome| run.state.measured()?.accuracy;
         let gain = |run: &Outcome| {
@@ -287,7 +288,7 @@ impl Means {
     }
 }
 
-/// The evaluations that every finished run has: runs that end early must not bend the mean of the
+/// Returns the evaluations that every finished run has, because runs that end early must not bend the mean of the
 /// others.
 fn curve(runs: &[Outcome]) -> Vec<Point> {
     let finished: Vec<&Measured> = runs.iter().filter_map(|run| run.state.measured()).collect();
@@ -310,13 +311,13 @@ fn curve(runs: &[Outcome]) -> Vec<Point> {
     first.evaluations.iter().filter_map(point).collect()
 }
 
-/// None of nothing.
+/// Returns the mean; `None` if there are no values.
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.fold((0_u32, 0.0), |(count, sum), value| (count + 1, sum + value));
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// The standard deviation of a sample, over n − 1; none of fewer than two values.
+/// Returns the standard deviation of a sample, over n − 1; `None` for fewer than two values.
 fn deviation(values: &[f64]) -> Option<f64> {
     let center = mean(values.iter().copied())?;
     let squares: f64 = values.iter().map(|value| (value - center).powi(2)).sum();
@@ -327,7 +328,7 @@ fn deviation(values: &[f64]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A run that is evaluated every 10 steps of 100 completions and 2 seconds each.
+    /// Makes a run that is evaluated every 10 steps. Each step has 100 completions and takes 2 seconds.
     fn run(seed: u64, accuracies: &[f64]) -> Outcome {
         let evaluation = |(index, &accuracy): (usize, &f64)| Evaluation {
             step: 10 * index as u64,
@@ -373,7 +374,7 @@ mod tests {
         // ((0.7 − 0.8)² + (0.9 − 0.8)²) / 1 = 0.02
         assert!((means.accuracy_deviation.unwrap() - 0.02_f64.sqrt()).abs() < 1e-12);
         assert_eq!((bad.means.reached, bad.means.steps_to_target), (0, None));
-        // Of seed 1 alone, which both have.
+        // The gain is that of seed 1 alone, which both recipes have.
         assert!((bad.means.gain.unwrap() - (0.3 - 0.7)).abs() < 1e-12);
         assert_eq!((good.means.gain, bad.means.gain_deviation), (None, None));
         assert_eq!(bad.means.accuracy_deviation, None);
@@ -385,7 +386,7 @@ mod tests {
             None,
             &[vec![run(1, &[0.4, 0.9]), run(2, &[0.2, 0.7])], vec![run(1, &[0.3, 0.4])]],
         );
-        // Start 0.3, best 0.8.
+        // The start is 0.3, and the best accuracy is 0.8.
         assert_eq!(comparison.target.unwrap().accuracy, 0.75);
         assert_eq!(compare(None, &[vec![run(1, &[0.4, 0.3])]]).target, None);
         assert_eq!(compare(None, &[vec![]]).target, None);

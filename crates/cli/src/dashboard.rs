@@ -1,4 +1,4 @@
-//! A run as burn-train's dashboard shows it.
+//! A run on burn-train's dashboard.
 
 use std::{
     collections::BTreeSet,
@@ -29,12 +29,13 @@ use firebrick_runs::Summary;
 
 use crate::{answer::Answer, inspect::printable, terminal::Terminal};
 
-/// Draws a run over the whole terminal: curves to choose from, the phase and the run's progress, memory, and the latest
-/// completions with their verdicts. What has to be read afterwards goes to a [`Terminal`] when it ends.
+/// Draws a run over the whole terminal: curves to choose from, the phase and the run's progress, memory, and the
+/// latest completions with their verdicts. At the end, notes and the closing table go to a [`Terminal`], where
+/// they can be read afterwards.
 pub(crate) struct Dashboard {
     renderer: Option<TuiMetricsRendererWrapper>,
     interrupter: Interrupter,
-    /// Set when the reader ends the run.
+    /// The flag that is set when the reader ends the run.
     stop: Arc<AtomicBool>,
     name: String,
     leave: &'static str,
@@ -42,16 +43,17 @@ pub(crate) struct Dashboard {
     notes: Vec<String>,
     /// The metrics that the renderer knows.
     known: BTreeSet<String>,
-    /// The phases that are under way, the innermost last: with the units that they have, and those that are done.
+    /// The phases that are under way, the innermost last, each with its number of units and the number of finished
+    /// units.
     phases: Vec<(Stage, u64, u64)>,
-    /// The step that goes on, from 1, and how much of it is done, of [`WHOLE`].
+    /// The current step, from 1, and the part of it that is done, out of [`WHOLE`].
     step: Step,
     share: u64,
-    /// When that was told the renderer last.
+    /// The time at which the renderer last heard of the progress.
     shown: Instant,
 }
 
-/// The curves, the first of which is shown first. The renderer has one for each name.
+/// The curves. The first one is shown first. The renderer has one curve for each name.
 const CURVES: [(&str, &str); 15] = [
     ("reward/mean", "Reward"),
     ("eval/heldout_accuracy", "Held-out"),
@@ -70,24 +72,24 @@ const CURVES: [(&str, &str); 15] = [
     ("memory/peak_bytes", "Memory GiB"),
 ];
 
-/// In bytes.
+/// The bytes of a gibibyte.
 const GIBIBYTE: f64 = (1_u64 << 30) as f64;
 
-/// How often the renderer draws.
+/// The interval at which the renderer draws.
 const REDRAWN: Duration = Duration::from_millis(100);
 
-/// Parts of a step that a bar tells apart.
+/// The number of parts of a step that a bar tells apart.
 const WHOLE: u64 = 1000;
 
-// The first entries of the list: what is seen on a small terminal too.
+// The first entries of the list, which a small terminal shows too.
 const RIGHT: &str = "Right";
 const WRONG: &str = "Wrong";
 const NOTE: &str = "Note";
 
 impl Dashboard {
-    /// Shows the run `name` from its first phase on. `leave` says what ends when the reader leaves, for the renderer's own words fit
-    /// a program that trains. `afterwards` hears of notes and of the end once the terminal is given back, and `stop` is set when the
-    /// reader asks for the end.
+    /// Makes a dashboard of the run `name`, which opens at the first phase. `leave` says what ends when the reader
+    /// leaves, because the renderer's own words fit only a program that trains. `afterwards` gets the notes and
+    /// the end once the terminal is given back. `stop` is set when the reader asks for the end.
     pub(crate) fn new(
         name: &str,
         leave: &'static str,
@@ -110,7 +112,7 @@ impl Dashboard {
         }
     }
 
-    /// Takes the terminal over, unless that has been done.
+    /// Takes the terminal over, unless the dashboard has it already.
     fn open(&mut self) {
         if self.renderer.is_some() {
             return;
@@ -125,13 +127,13 @@ impl Dashboard {
         }
         let leave = self.leave;
         self.say(NOTE, leave);
-        // The curves that a reader wants first come first, whichever has a value first.
+        // The curves that a reader wants first are defined first, whichever curve gets a value first.
         for (_, curve) in &CURVES[..2] {
             self.define(curve, numeric());
         }
     }
 
-    /// Gives the terminal back, and says there what was noted meanwhile.
+    /// Gives the terminal back, and prints the notes of the meantime there.
     fn close(&mut self) {
         if self.renderer.take().is_some() {
             let notes = std::mem::take(&mut self.notes);
@@ -143,19 +145,19 @@ impl Dashboard {
         self.afterwards.total().max(1) as usize
     }
 
-    /// Goes on to a step, from 1. Its bar begins anew.
+    /// Goes on to a step, counted from 1. The step's bar begins anew.
     fn turn_to(&mut self, step: Step) {
         (self.step, self.share) = (step, 0);
         self.tell(|renderer| {
-            // It counts from 1 where it is told from 0.
+            // The renderer takes epochs from 0 and shows them from 1.
             renderer.update_epoch(step.saturating_sub(1) as usize);
             renderer.start_split("train", WHOLE as usize);
             renderer.update_split(0);
         });
     }
 
-    /// Hands something to the renderer. Its "stop immediately" is a panic, which this makes the end of the program: what was
-    /// sampled so far is in the run's database.
+    /// Calls the renderer. The renderer's "stop immediately" is a panic, which this function turns into the end of
+    /// the program. The completions sampled so far are in the run's database.
     fn tell(&mut self, tell: impl FnOnce(&mut TuiMetricsRendererWrapper)) {
         let Some(renderer) = &mut self.renderer else { return };
         if catch_unwind(AssertUnwindSafe(|| tell(renderer))).is_err() {
@@ -171,7 +173,7 @@ impl Dashboard {
 
     fn draw(&mut self, curve: &str, value: f64, heldout: bool) {
         let entry = self.entry(curve, &short(value), numeric());
-        // A gap keeps its place on the axis.
+        // A value that is not finite is a gap, which keeps its place on the axis.
         let point = value.is_finite().then_some(NumericEntry::Value(value));
         let state = MetricState::Numeric(entry, point);
         self.tell(|renderer| match heldout {
@@ -200,8 +202,8 @@ impl Dashboard {
         id
     }
 
-    /// The phase that is under way, and how far the step is with it. The renderer reckons with steps of equal size that never go
-    /// back: half of one is the sampling, however often it grows, and half the updating.
+    /// Shows the current phase and the progress of the step. The renderer expects steps of equal size that never
+    /// go back. So sampling is half of a step, however often it grows, and updating is the other half.
     fn progress(&mut self) {
         self.shown = Instant::now();
         let Some(&(stage, total, done)) = self.phases.last() else { return };
@@ -212,7 +214,7 @@ impl Dashboard {
         };
         let steps = self.steps();
         self.tell(|renderer| {
-            // The one way to change the label. It begins the count of steps anew.
+            // Only `start` changes the label. It begins the count of steps anew.
             renderer.start(steps, 0, None, Some(&label));
             renderer.update_epoch(step.saturating_sub(1) as usize);
         });
@@ -235,7 +237,7 @@ impl Dashboard {
     }
 
     fn answer(&mut self, entry: &str, answer: &Answer) {
-        // As much as a small panel has room for beside the other entries. It breaks lines itself.
+        // A small panel has room for this much beside the other entries. The panel breaks lines itself.
         let words: Vec<String> = answer.within(160).split_whitespace().map(str::to_owned).collect();
         self.say(entry, &words.join(" "));
     }
@@ -258,7 +260,7 @@ impl Watcher for Dashboard {
         if let Some((_, _, done)) = self.phases.last_mut() {
             *done += units;
         }
-        // Completions may be finished by thousands a second, and the renderer draws ten times.
+        // Thousands of completions may finish in a second, but the renderer draws only ten times.
         if self.shown.elapsed() >= REDRAWN {
             self.progress();
         }
@@ -330,8 +332,8 @@ fn short(value: f64) -> String {
     }
 }
 
-/// The renderer takes Ctrl-C for a letter, which it does not know. This gives it back its meaning, once the renderer has set
-/// the terminal up.
+/// Gives Ctrl-C its meaning back once the renderer has set the terminal up. The renderer would take Ctrl-C for a
+/// letter that it does not know.
 fn keep_ctrl_c() {
     #[cfg(unix)]
     {

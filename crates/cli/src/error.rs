@@ -1,36 +1,38 @@
+//! Errors that end a command, with their help and exit codes.
+
 use std::path::{Path, PathBuf};
 
 use firebrick_view::ViewError;
 
 use crate::commands::is_file_name;
 
-/// Everything that can end a command, said once: what was expected, what came, what to do.
+/// Everything that can end a command. A message says once what was expected, what came instead, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// The library can't go on.
+    /// The library returned an error.
     #[error(transparent)]
     Library(firebrick::Error),
     /// A run can't be shown.
     #[error(transparent)]
     View(ViewError),
-    /// A prompt that leaves nothing to generate.
+    /// The prompt is empty, or leaves no room for a completion.
     #[error(
         "the prompt has {tokens} tokens; the model's context takes {context}, completion included"
     )]
     PromptLength {
-        /// Its tokens.
+        /// The number of the prompt's tokens.
         tokens: usize,
-        /// `max_position_embeddings`.
+        /// The model's `max_position_embeddings`.
         context: usize,
     },
-    /// The recipe in a run's folder is to be resumed, and that is not where runs are.
+    /// The recipe of a run was given to resume it, but the run is not in the folder of runs.
     #[error("{} is the recipe of a run, which is not in {}", recipe.display(), runs.display())]
     RunElsewhere {
-        /// As given.
+        /// The recipe's path, as given.
         recipe: PathBuf,
-        /// Where runs are.
+        /// The folder of runs.
         runs: PathBuf,
-        /// The folder that holds the run's.
+        /// The folder that holds the run's folder.
         there: PathBuf,
     },
     /// A launcher has started several trainers.
@@ -38,101 +40,107 @@ pub enum ProgramError {
         "{variable} is {value}: a launcher has started this program {value} times, expected once"
     )]
     SeveralTrainers {
-        /// The variable of the environment that says so.
+        /// The environment variable that says so.
         variable: &'static str,
-        /// Its value.
+        /// The variable's value.
         value: String,
     },
     /// Two recipes of a comparison have the same name, so their runs would have the same folders.
     #[error("two of the recipes are called {name}")]
     SameName {
-        /// The name.
+        /// The name that both have.
         name: String,
     },
-    /// A run of the comparison is there already, with other settings.
+    /// A run of the comparison exists already, with other settings.
     #[error("{} was run with other settings: now {}", run.display(), changes.join(", "))]
     OtherSettings {
         /// The run's folder.
         run: PathBuf,
-        /// Each key with its two values.
+        /// The changed keys, each with its two values.
         changes: Vec<String>,
     },
-    /// A model to evaluate is none of a run, whose recipe would say on what.
+    /// The model to evaluate belongs to no run, so no recipe says what to evaluate it on.
     #[error(
         "{} is not a checkpoint of a run: there is no recipe.toml two folders up",
         path.display()
     )]
     NotACheckpoint {
-        /// As given.
+        /// The model's path, as given.
         path: PathBuf,
     },
-    /// A path that should be a model's folder is none.
+    /// The path is not a model folder, although it should be one.
     #[error("{} is not a model folder: {problem}", path.display())]
     NotAModel {
-        /// As given.
+        /// The path, as given.
         path: PathBuf,
-        /// What is there, or is not.
+        /// The problem of the path: what is there instead, or what is missing.
         problem: &'static str,
-        /// What to give instead.
+        /// The advice what to give instead.
         remedy: &'static str,
     },
-    /// A path that should be a run's folder is none.
+    /// The path is not a run's folder, although it should be one.
     #[error("{} holds no run: {}", path.display(), no_run(path))]
     NotARun {
-        /// As given.
+        /// The path, as given.
         path: PathBuf,
     },
-    /// A folder for numbers that are printed.
+    /// A folder was given for numbers that are only printed.
     #[error("--out {} is for --form tensorboard and wandb", out.display())]
     NoOut {
-        /// As given.
+        /// The folder, as given.
         out: PathBuf,
     },
-    /// Several runs for a view that has room for one.
+    /// The run has no summary yet.
+    #[error("{} is not finished: it has no summary.json", run.display())]
+    NotFinished {
+        /// The run's folder.
+        run: PathBuf,
+    },
+    /// Several runs were given for a view that shows only one.
     #[error("several runs are seen beside each other on a page alone")]
     TooManyRuns,
-    /// A run has no metric of that name.
+    /// The run has no metric of that name.
     #[error("{} has no metric {name}", run.display())]
     NoMetric {
         /// The run's folder.
         run: PathBuf,
-        /// As given, with its stars.
+        /// The name, as given, with its stars.
         name: String,
     },
-    /// A task is to be begun where something is already.
+    /// The folder for a new task is not empty.
     #[error("{} is not empty, expected a new or an empty folder", folder.display())]
     NotEmpty {
-        /// As given.
+        /// The folder, as given.
         folder: PathBuf,
     },
-    /// A recipe is neither a file nor built in.
+    /// The recipe is neither a file nor built in.
     #[error("there is no recipe {}", given.display())]
     NoRecipe {
-        /// As given.
+        /// The path or name, as given.
         given: PathBuf,
-        /// The name that it is most like, if one is.
+        /// The most similar name of a built-in recipe, if one is similar.
         likely: Option<&'static str>,
     },
-    /// The recipe has nothing to evaluate on.
+    /// The recipe has no prompts to evaluate on.
     #[error("the recipe has no held-out prompts")]
     NoHeldout,
-    /// Nothing can be exported like that.
+    /// The export is not possible.
     #[error("{}: {problem}", out.display())]
     Export {
         /// The folder that was to be made.
         out: PathBuf,
-        /// Why not, and what to do.
+        /// The reason, and what to do.
         problem: &'static str,
     },
-    /// No row is the one to be explained.
+    /// No row has the id that was asked for.
     #[error("no row has the id {id:?}")]
     NoSuchRow {
-        /// As given.
+        /// The id, as given.
         id: String,
     },
 }
 
-/// Whatever is an error of the library's.
+/// Converts every error that is an error of the library.
 impl<E> From<E> for ProgramError
 where
     firebrick::Error: From<E>,
@@ -143,19 +151,20 @@ where
 }
 
 impl ProgramError {
-    /// The error of a system that refused to read or to write `path`.
+    /// Wraps the error of a system that refused to read or to write `path`.
     pub(crate) fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| ProgramError::Library(firebrick::Error::File { path, source })
     }
 
-    /// That no recipe is called `given`.
+    /// Makes the error that no recipe is called `given`.
     pub(crate) fn no_recipe(given: PathBuf) -> Self {
         let asked = if is_file_name(&given) { given.with_extension("") } else { given.clone() };
         let asked = asked.to_string_lossy().to_lowercase();
         let last = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
         let part = last(&asked);
-        // As close as clap wants misspelt commands to be; or a part of the name, such as `dapo` of `5-dapo`.
+        // A name is likely if it is as close as clap wants misspelt commands to be, or if `given` is a part of it,
+        // such as `dapo` of `5-dapo`.
         let likeness = |name: &str| {
             let contained = part.len() > 2 && last(name).contains(&part);
             let alike = strsim::jaro_winkler(&asked, name);
@@ -172,7 +181,7 @@ impl ProgramError {
         ProgramError::NoRecipe { given, likely: likely.map(|(_, name)| name) }
     }
 
-    /// What to do about it, where the message does not say so by itself.
+    /// Returns advice on what to do, if the message does not say it by itself.
     pub fn help(&self) -> Option<String> {
         Some(match self {
             ProgramError::Library(error) => return error.help(),
@@ -207,6 +216,9 @@ impl ProgramError {
             ProgramError::NoOut { out } => {
                 format!("the other forms are printed: for a file, end the command with > {}", out.display())
             }
+            ProgramError::NotFinished { run } => {
+                format!("`firebrick train {}/recipe.toml --resume` goes on with it", run.display())
+            }
             ProgramError::TooManyRuns => "add --web, or give one run".into(),
             ProgramError::View(ViewError::Listen { .. }) => {
                 "choose another --port, or none for any that is free".into()
@@ -237,7 +249,8 @@ impl ProgramError {
         })
     }
 
-    /// 2 for what the arguments and the recipe ask for, 1 for what went wrong in doing it.
+    /// Returns the exit code of the process: 2 for a fault of the arguments or the recipe, and the library's code
+    /// for an error of the library.
     pub fn exit_code(&self) -> u8 {
         match self {
             ProgramError::Library(error) => error.exit_code(),
@@ -246,7 +259,7 @@ impl ProgramError {
     }
 }
 
-/// Why there is no run at a path.
+/// Tells why there is no run at a path.
 fn no_run(path: &Path) -> &'static str {
     match path {
         path if !path.exists() => "there is no such folder",
@@ -255,7 +268,7 @@ fn no_run(path: &Path) -> &'static str {
     }
 }
 
-/// Which run may have been meant.
+/// Suggests the run that may have been meant.
 fn runs_near(path: &Path) -> String {
     let is_run = |folder: &PathBuf| folder.join("run.db").is_file();
     if let Some(folder) =

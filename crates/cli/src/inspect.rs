@@ -1,7 +1,7 @@
-//! What a model folder holds, read without its weights.
+//! The contents of a model folder, read without its weights.
 //!
-//! A folder may come from anywhere and be broken in any part: what can't be read is said, and the
-//! rest is shown all the same.
+//! A folder may come from anywhere, and any part of it may be broken. The inspection names each part that can't be
+//! read, and shows the rest all the same.
 
 mod show;
 mod unusual;
@@ -20,47 +20,47 @@ use firebrick_models::{
 };
 use serde_json::{Map, Value, json};
 
-/// A model folder's content.
+/// The contents of a model folder.
 pub struct Inspection {
-    /// As given.
+    /// The folder's path, as given.
     pub folder: String,
-    /// Whether it is a GGUF file.
+    /// True if the folder is a GGUF file.
     pub gguf: bool,
-    /// `config.json` as it stands; empty where there is none, or none that can be read.
+    /// The fields of `config.json` as they stand; empty if the file is missing or can't be read.
     pub fields: Map<String, Value>,
-    /// What it means, if it is a model that can be trained.
+    /// The model that `config.json` describes, if it can be trained.
     pub config: Option<DecoderConfig>,
     /// The tensors in the files.
     pub inventory: Option<Inventory>,
     /// The tokenizer.
     pub tokenizer: Option<TokenizerFacts>,
-    /// Where the chat template is from, and the variables that it takes.
+    /// The place that the chat template is from, and the variables that the template takes.
     pub template: Option<(String, Vec<String>)>,
-    /// `generation_config.json`; none where there is no such file.
+    /// The fields of `generation_config.json`; `None` if the file is missing or can't be read.
     pub generation: Option<Map<String, Value>>,
-    /// `adapter_config.json`, of an adapter.
+    /// The fields of `adapter_config.json`, if the folder holds an adapter.
     pub adapter: Option<Map<String, Value>>,
-    /// The step that a checkpoint of a run is of.
+    /// The step of the run, if the folder is a checkpoint of one.
     pub step: Option<u64>,
-    /// Why the folder can't be used; nothing where it can.
+    /// The reasons why the folder can't be used; empty if it can.
     pub faults: Vec<String>,
     /// Everything else that deserves attention.
     pub unusual: Vec<String>,
 }
 
 impl Inspection {
-    /// Reads what `folder` holds; of weights only what they are.
+    /// Reads `folder`, but only the names, types and shapes of its weights.
     pub fn of(folder: &Path) -> Self {
         let mut broken = Vec::new();
         let fields = read(folder, "config.json", &mut broken);
         let generation = read(folder, "generation_config.json", &mut broken);
         let adapter = read(folder, "adapter_config.json", &mut broken);
-        // Without it a run can't be resumed, but the model is what it is.
+        // Without this file a run can't be resumed, but the model can be used.
         let mut odd = Vec::new();
         let state = read(folder, "trainer/state.json", &mut odd);
-        // An adapter is made of other files, and has no model to be missed.
+        // An adapter consists of other files, so it is no fault if the files of a model are missing.
         let mut or_say = |problem: String| {
-            // The tokenizer's reader looks into config.json as well.
+            // The tokenizer's reader looks into config.json as well, and would report its faults again.
             let of_config = format!("{}", folder.join("config.json").display());
             let said = |known: &String| {
                 *known == problem
@@ -109,7 +109,7 @@ impl Inspection {
         inspection
     }
 
-    /// Which version of transformers wrote `config.json`, by its layout.
+    /// Names the version of transformers that wrote `config.json`, judged by the file's layout.
     pub fn layout(&self) -> &'static str {
         let has = |name: &str| self.fields.contains_key(name);
         match () {
@@ -119,17 +119,17 @@ impl Inspection {
         }
     }
 
-    /// A text of `config.json`, such as `model_type`.
+    /// Returns a text of `config.json`, such as `model_type`.
     pub fn text(&self, field: &str) -> Option<&str> {
         self.fields.get(field)?.as_str()
     }
 
-    /// The class that `config.json` names.
+    /// Returns the class that `config.json` names.
     pub fn architecture(&self) -> Option<&str> {
         self.fields.get("architectures")?.get(0)?.as_str()
     }
 
-    /// The same for programs.
+    /// Returns the inspection as JSON for programs, with a list of all tensors if `tensors` is true.
     pub fn json(&self, tensors: bool) -> Value {
         let spelt = |tokens: &[(u32, String)]| -> Vec<Value> {
             tokens.iter().map(|(id, text)| json!({"id": id, "text": text})).collect()
@@ -202,7 +202,7 @@ impl Inspection {
         })
     }
 
-    /// The files that hold the weights, with the bytes of the tensors in each.
+    /// Returns the files that hold the weights, with the bytes of the tensors in each.
     pub fn files(&self) -> Vec<(String, u64)> {
         let mut files: Vec<(String, u64)> = Vec::new();
         for tensor in self.inventory.iter().flat_map(|inventory| &inventory.tensors) {
@@ -217,17 +217,17 @@ impl Inspection {
     }
 }
 
-/// The largest of the small JSON files that is read. In memory it may take ten times as much.
+/// The size in bytes up to which a small JSON file is read. In memory the file may take ten times as much.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The object in a JSON file; what is wrong with the file goes to `broken`.
+/// Reads the object in a JSON file. Faults of the file go to `broken`.
 fn read(folder: &Path, name: &str, broken: &mut Vec<String>) -> Option<Map<String, Value>> {
     let path = folder.join(name);
     if let Some(file) = file_within(&path) {
-        // What is wrong with the file is said by those who read the model.
+        // The readers of the model report the faults of a GGUF file.
         return serde_json::from_slice(&file.ok()??).ok();
     }
-    // Looked at before it is opened: opening a pipe waits for somebody to write into it.
+    // The file is looked at before it is opened, because opening a pipe waits for somebody to write into it.
     let metadata = fs::metadata(&path).ok()?;
     let object = match metadata.is_file() && metadata.len() <= MAX_BYTES {
         true => object(&path),
@@ -235,7 +235,7 @@ fn read(folder: &Path, name: &str, broken: &mut Vec<String>) -> Option<Map<Strin
     };
     match object {
         Ok(object) => Some(object),
-        // What is wrong with it is said by whoever needs it, where that is somebody.
+        // Other readers need these two files, and report their faults.
         Err(_) if name == "config.json" || name == "generation_config.json" => None,
         Err(problem) => {
             broken.push(format!("{} can't be read: {problem}", path.display()));
@@ -252,8 +252,8 @@ fn object(path: &Path) -> Result<Map<String, Value>, String> {
     serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 
-/// A text from a model folder as a terminal may have it: what would command the terminal, such as
-/// to overwrite what stands above, is spelt out.
+/// Makes a text from a model folder safe for a terminal. It spells out characters that would command the terminal,
+/// for example to overwrite earlier lines.
 pub fn printable(text: &str) -> String {
     let spell = |c: char| match c.is_control() {
         true => c.escape_default().to_string(),

@@ -1,4 +1,4 @@
-//! A run as a program reads it.
+//! A run as JSON lines for a program to read.
 
 use std::io::Write;
 
@@ -7,8 +7,8 @@ use firebrick_core::{Metrics, Step};
 use firebrick_runs::Summary;
 use serde_json::{Map, Value, json};
 
-/// Writes one JSON object a line, each with an `event`: `begin` and `end` of a stage, `note`, `metrics`, `example`, and
-/// `finished`. A closed pipe is no reason to end a run.
+/// A watcher that writes one JSON object per line, each with an `event`: `begin` and `end` of a stage, `note`,
+/// `metrics`, `example`, and `finished`. A closed pipe is no reason to end a run.
 pub(crate) struct JsonLines {
     out: Box<dyn Write + Send>,
     stages: Vec<Stage>,

@@ -1,9 +1,9 @@
-//! The commands of the program `firebrick`, and what they show: lines, bars, tables and figures.
+//! The commands of the program `firebrick`, and their output: lines, bars, tables and figures.
 //!
-//! [`commands`] are the program's, one file each; [`compare`] puts runs beside each other, [`inspect`] says
-//! what a model folder holds, [`terminal`] shows a run while it goes, [`Message`] an error. Everything that
-//! trains is the library's, the crate `firebrick`: it does the same in a program of one's own, which may show
-//! its runs by [`terminal::Terminal`] too:
+//! [`commands`] has the program's commands, one file each. [`compare`] puts runs beside each other, [`inspect`]
+//! describes a model folder, [`terminal`] shows a run while it goes on, and [`Message`] shows an error. The
+//! library, the crate `firebrick`, does all the training. It does the same in a program of your own, which may
+//! show its runs with [`terminal::Terminal`] too:
 //!
 //! ```no_run
 //! use firebrick::{Recipe, Session};
@@ -27,6 +27,7 @@ mod error;
 mod glob;
 pub mod inspect;
 mod json;
+mod machine;
 mod message;
 mod names;
 mod shell;

@@ -20,15 +20,15 @@ fn main() -> ExitCode {
 
 fn fail(error: ProgramError) -> ExitCode {
     let code = error.exit_code();
-    // Set once and before any other report, so it can't fail.
+    // The hook is set once and before any other report, so this can't fail.
     let _ = miette::set_hook(Box::new(|_| Box::new(look(std::io::stderr().is_terminal()).build())));
-    // A closed standard error, as of `2>&1 | head`, must not turn an error into a panic.
+    // A closed standard error, as with `2>&1 | head`, must not turn an error into a panic.
     let _ = writeln!(std::io::stderr(), "{:?}", miette::Report::new(Message::from(&error)));
     ExitCode::from(code)
 }
 
-/// How errors look. Every message is complete, so causes would say it twice. Only a terminal has a
-/// width to wrap lines at: a log is searched for paths, and a path should be in one piece.
+/// Sets how errors look. Every message is complete, so a list of causes would repeat it. Lines are wrapped on a
+/// terminal only: a log is searched for paths, and a path should be in one piece.
 fn look(terminal: bool) -> MietteHandlerOpts {
     MietteHandlerOpts::new().without_cause_chain().wrap_lines(terminal)
 }

@@ -20,7 +20,7 @@ pub struct Message {
     more: Vec<Message>,
 }
 
-/// The most characters of a line that are shown: what came may be a file of one line.
+/// The largest number of characters of a line that are shown, because a file may be a single long line.
 const LINE: usize = 300;
 
 impl From<&ProgramError> for Message {
@@ -50,7 +50,7 @@ impl From<&ProgramError> for Message {
 }
 
 impl Message {
-    /// A fault of a recipe.
+    /// Makes the message of a fault of a recipe.
     fn of(fault: &Invalid) -> Self {
         let place = fault.label.as_ref().map(|Label { span, words }| {
             let (text, span) = around(&fault.text, span.clone());
@@ -62,7 +62,8 @@ impl Message {
     }
 }
 
-/// A text whose long lines lack their middle: the end mostly says what to do about the beginning.
+/// Cuts the middle out of a text's long lines. The end stays, because it mostly says what to do about the
+/// beginning.
 fn cut(text: &str) -> String {
     let line = |line: &str| {
         let at = |index: usize| line.char_indices().nth(index).map_or(line.len(), |(at, _)| at);
@@ -75,8 +76,8 @@ fn cut(text: &str) -> String {
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A text with the lines of `span` in it cut to what surrounds it, and the span there. Lines before it stay,
-/// so that it keeps its number, and long ones of them become empty.
+/// Cuts a text with long lines to the surroundings of `span`, and returns it with the span's new place. The lines
+/// before the span stay, so that it keeps its line number, but long ones become empty.
 fn around(text: &str, span: Range<usize>) -> (String, Range<usize>) {
     if text.get(span.clone()).is_none() {
         return (text.to_owned(), span);

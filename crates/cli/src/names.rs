@@ -1,5 +1,7 @@
-/// Metrics by our name and by verl's, where both mean the same; sorted. The book's page of metrics has the same pairs and those
-/// that are only near.
+//! The names of metrics in verl, for those that mean the same.
+
+/// Metrics by Firebrick's name and by verl's, if both mean the same, sorted. The book's page of metrics has these
+/// pairs, and also pairs that are only similar.
 const VERL: &[(&str, &str)] = &[
     ("critic/clip_fraction", "critic/vf_clipfrac"),
     ("critic/explained_variance", "critic/vf_explained_var"),
@@ -27,7 +29,7 @@ const VERL: &[(&str, &str)] = &[
     ("update/lr", "actor/lr"),
 ];
 
-/// verl's name of a metric, if it has it.
+/// Returns verl's name of a metric, if verl has the metric.
 pub(crate) fn verl_name(name: &str) -> Option<&'static str> {
     let found = VERL.binary_search_by_key(&name, |(ours, _)| ours).ok()?;
     Some(VERL[found].1)

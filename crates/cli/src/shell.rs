@@ -1,7 +1,7 @@
-//! Commands to be typed again.
+//! Quotes the words of commands that a user may type again.
 
-/// A text as one word of a command. A POSIX shell takes it so; what has none of its special letters, any
-/// other shell does too.
+/// Quotes a text as one word of a command for a POSIX shell. A text without special letters stays as it is, so any
+/// other shell takes it too.
 pub(crate) fn word(text: &str) -> String {
     let plain = |letter: char| letter.is_alphanumeric() || "/\\:._-+=@%,".contains(letter);
     match !text.is_empty() && text.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! A run as a person sees it.
+//! A run as a person sees it in a terminal.
 
 use std::{
     borrow::Cow,
@@ -17,10 +17,11 @@ use crate::{
     closing,
 };
 
-/// One line a step, evaluations with an answer or two, a bar for every stage, and a closing table.
+/// A view of a run: one line for each step, evaluations with an answer or two, a bar for every stage, and a
+/// closing table.
 ///
-/// It reads what to show from the metrics' names; what is absent is shown as `-`. What a closed terminal
-/// can't show is no reason to end a run.
+/// It picks the values to show by the metrics' names, and shows `-` for an absent value. A closed terminal is no
+/// reason to end a run.
 pub struct Terminal {
     out: Box<dyn Write + Send>,
     bars: Bars,
@@ -29,30 +30,32 @@ pub struct Terminal {
     color: bool,
     total: Step,
     width: Width,
-    /// Whether commands to go on with are printed at the end, and the device that they name.
+    /// The device that the commands at the end name, unless it is the CPU. No commands are printed if the outer
+    /// option is `None`.
     next: Option<Option<Name>>,
     lines: usize,
     /// The columns under the last heading.
     columns: Vec<&'static Column>,
-    /// Seconds of the last steps, for the time left.
+    /// The seconds of the last steps, from which the time left is estimated.
     recent: VecDeque<f64>,
     /// The time left of the run, once a step has shown it.
     left: Option<String>,
     heldout: Option<f64>,
-    /// Answers of the evaluation whose accuracy comes next.
+    /// The answers of the evaluation whose accuracy comes next.
     answers: Vec<Answer>,
     /// A prompt to try the model with.
     prompt: Option<String>,
 }
 
-/// Room for a line.
+/// The room for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// As much as it takes: a file, or a pipe.
+    /// As much room as a line takes, for a file or a pipe.
     Endless,
-    /// So many columns.
+    /// This number of columns.
     Columns(usize),
-    /// The columns that the terminal on standard error has at the moment; endless if it is none.
+    /// The columns that the terminal on standard error has at the moment; endless if standard error is no
+    /// terminal.
     Terminal,
 }
 
@@ -70,10 +73,10 @@ impl Width {
 }
 
 impl Terminal {
-    /// A front end for a run of `total` steps that writes its lines to `out`, between `bars`.
+    /// Makes a view of a run of `total` steps. It writes its lines to `out`, between `bars`.
     ///
-    /// `color` is the program's to decide: yes on a terminal, unless `NO_COLOR` is set. Lines are as
-    /// long as they get, unless [`Terminal::within`] says otherwise.
+    /// The program decides on `color`: true on a terminal, unless `NO_COLOR` is set. Lines may have any length,
+    /// unless [`Terminal::within`] limits it.
     pub fn new(out: Box<dyn Write + Send>, bars: Bars, color: bool, total: Step) -> Self {
         Terminal {
             out,
@@ -93,7 +96,7 @@ impl Terminal {
         }
     }
 
-    /// The run's steps.
+    /// Returns the run's number of steps.
     #[cfg(feature = "tui")]
     pub(crate) fn total(&self) -> Step {
         self.total
@@ -108,20 +111,20 @@ impl Terminal {
         self.prompt = Some(example.prompt.asked()).filter(is_shell_word).map(String::from);
     }
 
-    /// One for a command that trains nothing, on standard error.
+    /// Makes a view for a command that trains nothing, on standard error.
     pub fn plain(bars: Bars) -> Self {
         Terminal::new(Box::new(io::stderr()), bars, false, 0).within(Width::Terminal)
     }
 
-    /// Keeps lines within `width`: a step's line goes without the columns that matter least, answers
-    /// are cut and notes are broken.
+    /// Keeps lines within `width`. A step's line leaves out the columns that matter least, answers are cut, and
+    /// notes are broken into lines.
     #[must_use]
     pub fn within(mut self, width: Width) -> Self {
         self.width = width;
         self
     }
 
-    /// Ends with the commands that one would give next, for a run on `device`.
+    /// Prints at the end the commands that a user would give next, for a run on `device`.
     #[must_use]
     pub fn with_next_commands(mut self, device: Name) -> Self {
         self.next = Some(Some(device).filter(|device| device.kind != Kind::Cpu));
@@ -204,18 +207,19 @@ const COLUMNS: [Column; 11] = [
 struct Column {
     heading: &'static str,
     width: usize,
-    /// The column with the highest rank goes first, where a terminal has no room for all.
+    /// The rank of the column. If a terminal has no room for all columns, the column with the highest rank is left
+    /// out first.
     rank: usize,
-    /// How the metrics fill it.
+    /// The function that writes the column's cell from the metrics.
     cell: fn(&Metrics) -> String,
 }
 
-/// Between two columns.
+/// The gap between two columns.
 const GAP: &str = "  ";
-/// The column of the time left.
+/// The width of the column of the time left.
 const LEFT: usize = 6;
 
-/// The columns that fit into `room`, beside `taken` and the time left.
+/// Returns the columns that fit into `room`, beside the `taken` letters and the time left.
 fn columns_within(room: Option<usize>, taken: usize) -> Vec<&'static Column> {
     let mut columns: Vec<&Column> = COLUMNS.iter().collect();
     let width = |columns: &[&Column]| {
@@ -230,18 +234,18 @@ fn columns_within(room: Option<usize>, taken: usize) -> Vec<&'static Column> {
     columns
 }
 
-/// Lines between two headings: about what a small terminal shows at once.
+/// The number of lines between two headings: about as many as a small terminal shows at once.
 const HEADING_EVERY: usize = 20;
 
-/// Columns of an answer where there is no end to a line.
+/// The width of an answer if lines may have any length.
 const ANSWER: usize = 200;
 
-/// Steps that the time left is estimated from. Completions get longer as a run goes on, so the
-/// mean over all of it would promise too early an end.
+/// The number of last steps that the time left is estimated from. Completions get longer as a run goes on, so the
+/// mean over all steps would promise too early an end.
 const RECENT: usize = 20;
 
 impl Terminal {
-    /// Writes the closing table: the result, the cost, and where the last checkpoint is.
+    /// Writes the closing table: the result, the cost, and the path of the last checkpoint.
     fn close(&mut self, summary: &Summary) -> io::Result<()> {
         self.line("")?;
         for row in closing::table(summary, summary.checkpoint.as_deref()) {
@@ -338,26 +342,27 @@ impl Terminal {
     }
 }
 
-/// The lines of a text for standard output: broken where that is a terminal with too few columns, and
-/// further lines indented by `indent` spaces.
+/// Breaks the lines of a text for standard output, if that is a terminal with too few columns. The further lines
+/// are indented by `indent` spaces.
 pub(crate) fn for_stdout(text: &str, indent: usize) -> String {
     let Some(columns) = columns_of_stdout() else { return text.to_owned() };
     let lines = text.lines().flat_map(|line| indented(line, columns, indent));
     lines.map(|line| line + "\n").collect()
 }
 
-/// The width of standard output; none where it is no terminal.
+/// Returns the width of standard output; `None` if it is no terminal.
 pub(crate) fn columns_of_stdout() -> Option<usize> {
     let size = terminal_size::terminal_size_of(io::stdout());
     size.map(|(terminal_size::Width(columns), _)| usize::from(columns))
 }
 
-/// A text in lines of at most `columns`, which begin where the text does.
+/// Breaks a text into lines of at most `columns`, which all begin in the column where the text does.
 fn broken(text: &str, columns: usize) -> Vec<String> {
     indented(text, columns, text.len() - text.trim_start_matches(' ').len())
 }
 
-/// A text in lines of at most `columns`, all but the first behind `indent` spaces; a path stays in one piece.
+/// Breaks a text into lines of at most `columns`, all but the first behind `indent` spaces. A path stays in one
+/// piece.
 fn indented(text: &str, columns: usize, indent: usize) -> Vec<String> {
     let indent = " ".repeat(indent.min(columns / 2));
     let options = textwrap::Options::new(columns)

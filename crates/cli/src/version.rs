@@ -1,4 +1,4 @@
-//! Which program this is.
+//! The version of this program.
 
 use std::sync::LazyLock;
 
@@ -9,17 +9,17 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!("{} ({commit}built with {})", env!("CARGO_PKG_VERSION"), features().join(", "))
 });
 
-/// The version, the commit where it is known, and what was built in.
+/// Returns the version, the commit if it is known, and the features that were built in.
 pub(crate) fn version() -> &'static str {
     &VERSION
 }
 
-/// The commit; none in a build to try things, or from sources without their history.
+/// Returns the commit; `None` in a debug build, or in a build from sources without their history.
 pub(crate) fn commit() -> Option<&'static str> {
     option_env!("FIREBRICK_COMMIT")
 }
 
-/// The kinds of device, and what else the program can or computes otherwise with.
+/// Returns the features that were built in: the kinds of device, `spirv` and `hub`.
 pub(crate) fn features() -> Vec<&'static str> {
     let also = [("spirv", cfg!(feature = "spirv")), ("hub", cfg!(feature = "hub"))];
     let also = also.into_iter().filter(|(_, on)| *on).map(|(name, _)| name);

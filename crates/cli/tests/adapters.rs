@@ -1,4 +1,4 @@
-//! Runs of adapters from end to end, and what becomes of their checkpoints.
+//! Runs of adapters from end to end, and the uses of their checkpoints.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -9,7 +9,7 @@ use std::fs;
 use place::{Outcome, Place, assert_same, repository};
 use serde_json::{Map, Value};
 
-/// A place with the fixture `name` in the folder `base`.
+/// Makes a place with the fixture `name` in the folder `base`.
 fn with_base(name: &str) -> Place {
     let place = Place::new();
     place.fixture(name, "base");
@@ -57,7 +57,7 @@ fn values(place: &Place, run: &str, metric: &str) -> Vec<f64> {
     place.metrics(run).iter().map(|step| step[metric].as_f64().unwrap()).collect()
 }
 
-/// Names of the files in a folder, sorted.
+/// Returns the names of the files in a folder, sorted.
 fn files(place: &Place, folder: &str) -> Vec<String> {
     let entries = fs::read_dir(place.path(folder)).unwrap();
     let mut names: Vec<String> =
@@ -66,7 +66,7 @@ fn files(place: &Place, folder: &str) -> Vec<String> {
     names
 }
 
-/// Names of the tensors in a file.
+/// Returns the names of the tensors in a file.
 fn tensors(place: &Place, file: &str) -> Vec<String> {
     let bytes = fs::read(place.path(file)).unwrap();
     let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
@@ -75,7 +75,7 @@ fn tensors(place: &Place, file: &str) -> Vec<String> {
     header.keys().filter(|name| *name != "__metadata__").cloned().collect()
 }
 
-/// The tokens that a model takes for the most likely ones.
+/// Returns the tokens that a model writes if it always takes the most likely one.
 fn greedy(place: &Place, model: &str) -> Value {
     let ask = ["generate", model, "--plain", "--prompt", "What is 2 + 2?", "--temperature", "0"];
     let more = ["--max-tokens", "24", "--dtype", "float32", "--json"];
@@ -85,7 +85,7 @@ fn greedy(place: &Place, model: &str) -> Value {
 
 #[test]
 fn an_interrupted_run_of_an_adapter_goes_on_beside_a_base_that_was_moved() {
-    // Rounded weights, beside which adapters stay in f32.
+    // The weights are rounded. The adapters beside them stay in f32.
     let place = with_base("qwen2-bf16");
     let kl = "loss.kl={kind=\"k3\",coef=0.1}";
     let whole = [LORA, kl, "train.steps=4", "eval.every=1", "optim.lr=1e-3"];
@@ -119,7 +119,7 @@ fn an_interrupted_run_of_an_adapter_goes_on_beside_a_base_that_was_moved() {
     assert!(outcome.stderr.contains("set model.path to where the folder is"), "{}", outcome.stderr);
     succeed(&place, "stopped", &[&resume[..], &["model.path=moved"]].concat());
     assert_same(&place.result("whole"), &place.result("stopped"));
-    // Its adapter knows the new place; the one of the other run can't.
+    // The adapter of this run knows the new place. The adapter of the other run can't know it.
     greedy(&place, "runs/stopped/checkpoints/step-000004");
     let outcome = place.run(&["generate", checkpoint, "--prompt", "2"]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
@@ -129,7 +129,7 @@ fn an_interrupted_run_of_an_adapter_goes_on_beside_a_base_that_was_moved() {
 #[test]
 fn an_adapter_is_measured_exported_and_merged() {
     let place = with_base("qwen2-f32");
-    // A file has no parts, whatever the recipe says of those of a data set.
+    // A file has no parts, so the settings for the parts of a data set change nothing.
     let parts = ["data.subset=main", "data.split=train", "data.heldout_split=test"];
     let begun = succeed(&place, "a", &[&[LORA], &parts[..]].concat()).stderr;
     assert!(begun.contains(" of them trained (adapters of rank 4)"), "{begun}");
@@ -167,7 +167,7 @@ fn an_adapter_is_measured_exported_and_merged() {
     assert!(2 * size("half") < size("merged") + 8192);
     greedy(&place, "half");
 
-    // A whole model leaves behind what only a resumed run needs.
+    // The export of a whole model leaves out the files that only a resumed run needs.
     succeed(&place, "full", &["train.steps=1"]);
     let full = "runs/full/checkpoints/step-000001";
     place.succeed(&["export", full, "full"]);
@@ -213,7 +213,7 @@ fn an_adapter_is_trained_on() {
     );
 }
 
-/// On the processor it is slow, but it is what a GPU does.
+/// bfloat16 is slow on the processor, but a GPU computes like this.
 #[test]
 fn a_run_in_bfloat16_stays_near_one_in_float32() {
     let place = with_base("qwen2-f32");

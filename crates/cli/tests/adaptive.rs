@@ -16,13 +16,13 @@ fn train(place: &Place, run: &str, more: &[&str]) {
 #[test]
 fn one_update_a_mini_batch_is_the_run_without_the_table() {
     let place = Place::new();
-    // Two mini-batches a step, so that one that is stopped is followed by another.
+    // A step has two mini-batches, so that another one follows after one is stopped.
     let short = ["train.steps=3", "train.mini_batch=8"];
     train(&place, "plain", &short);
     let weights = |run| place.result(run)[1].clone();
     for (run, adaptive) in [
         ("one", "train.adaptive={n_min=1,n_max=1}"),
-        // Any change is too much, but the update that made it stays.
+        // Any change is too much for this bound, but the update that made the change stays.
         ("stopped", "train.adaptive={kl_stop=1e-12}"),
     ] {
         train(&place, run, &[&short[..], &[adaptive]].concat());
@@ -56,7 +56,7 @@ fn the_score_says_how_many_updates() {
             assert_eq!(of("updates_done"), of("updates_planned"));
             assert_eq!(step["update/count"], of("updates_done"));
         }
-        // Trained on so often, a completion still counts once.
+        // A completion that is trained on several times still counts once.
         assert_eq!(place.json(&format!("runs/{run}/summary.json"))["completions"]["trained"], 32);
     };
     with("written", "max_entropy_term=0.0");
@@ -64,7 +64,7 @@ fn the_score_says_how_many_updates() {
     with("advantage", "weight_change=0.0,weight_entropy=0.0");
     with("weighed", "weight_advantage=1.0,weight_change=0.6,max_entropy_term=0.0");
     let first = |run: &str, metric: &str| place.values(run, &format!("adaptive/{metric}"))[0];
-    // The first mini-batch is the same in all of them.
+    // The first mini-batch is the same in all runs.
     assert!((first("guarded", "score_entropy") - 0.2 * 0.1).abs() < 1e-12);
     assert_eq!(first("guarded", "capped"), 1.0);
     assert!(first("written", "score_entropy") > 0.2 * 0.1);
@@ -75,7 +75,7 @@ fn the_score_says_how_many_updates() {
     assert_eq!(first("weighed", "score_change"), 2.0 * first("written", "score_change"));
 }
 
-/// `kl_stop` ends the updates of a mini-batch, and not those of a step.
+/// `kl_stop` ends the updates of a mini-batch, not those of the whole step.
 #[test]
 fn every_mini_batch_gets_its_first_update() {
     let place = Place::new();

@@ -1,9 +1,10 @@
-//! What the program says about everything that can be wrong with what it is given: each error names
-//! the file, the place and the remedy, and nothing panics.
+//! The program's errors about every kind of bad input. Each error names the file, the place and the remedy, and
+//! nothing panics.
 //!
-//! The snapshots are written anew by `INSTA_UPDATE=always cargo test --release -p firebrick-cli --test bad_input`.
+//! This command writes the snapshots anew:
+//! `INSTA_UPDATE=always cargo test --release -p firebrick-cli --test bad_input`.
 
-// The system's own words are in the messages, and other systems have others.
+// The messages contain the system's own words, and other systems have other words.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -14,7 +15,7 @@ use std::{fmt::Write as _, fs};
 use place::{Place, repository};
 use serde_json::{Map, Value, json};
 
-/// A scratch folder with a recipe and a model, and what the program said in it so far.
+/// A scratch folder with a recipe and a model, and the program's messages in it so far.
 struct Page {
     place: Place,
     text: String,
@@ -112,7 +113,7 @@ fn recipes() {
     page.check("recipes");
 }
 
-/// Where a list of so many entries would be made, the process would end with a backtrace.
+/// If a list of so many entries were made, the process would end with a backtrace.
 #[test]
 fn a_number_that_no_memory_holds_is_refused() {
     let place = Place::new();
@@ -128,7 +129,7 @@ fn a_number_that_no_memory_holds_is_refused() {
     }
 }
 
-/// The same recipe in YAML, and what can be wrong in YAML alone.
+/// The recipe works in YAML, and faults that only YAML can have are told.
 #[test]
 fn yaml() {
     const YAML: &str = "\
@@ -379,7 +380,7 @@ fn runs() {
     page.case("metrics of nothing", 2, &["metrics", "none"]);
 
     let checkpoint = "runs/tiny/checkpoints/step-000002";
-    // With sums a damaged one is passed over.
+    // With sums the program would pass over a damaged checkpoint.
     fs::remove_file(page.place.path(&format!("{checkpoint}/trainer/SHA256SUMS"))).unwrap();
     for name in [
         "trainer/optimizer.safetensors",
@@ -390,7 +391,7 @@ fn runs() {
     ] {
         let path = format!("{checkpoint}/{name}");
         let bytes = fs::read(page.place.path(&path)).unwrap();
-        // No further than where the numbers that a clock gives begin.
+        // The file is cut before the numbers that a clock gives begin.
         page.place.write(&path, &bytes[..15]);
         page.case(&format!("damaged {name}"), 1, &resume);
         page.place.write(&path, bytes);
@@ -402,7 +403,7 @@ fn runs() {
     fs::copy(of_other, page.place.path(&format!("{checkpoint}/{name}"))).unwrap();
     page.case("optimizer state of another model", 1, &resume);
 
-    // The remedy that all these name is one.
+    // The remedy that all these errors name works.
     fs::remove_dir_all(page.place.path(checkpoint)).unwrap();
     let outcome = page.place.succeed(&resume);
     assert!(outcome.stderr.contains("resumed from runs/tiny/checkpoints/step-000000"));

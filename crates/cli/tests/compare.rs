@@ -9,7 +9,7 @@ use std::{fs, thread, time::Duration};
 use place::{Outcome, Place, assert_same, repository};
 use serde_json::Value;
 
-/// A folder with two recipes that differ in one setting.
+/// Makes a folder with two recipes that differ in one setting.
 fn two_recipes() -> Place {
     let place = Place::new();
     let tiny = fs::read_to_string(repository("recipes/ci/tiny.toml")).unwrap();
@@ -24,7 +24,7 @@ fn compare(place: &Place, more: &[&str]) -> Outcome {
     place.run(&[&BOTH[..], more].concat())
 }
 
-/// Everything in `compare.json` that no clock gives and no command line.
+/// Returns everything in `compare.json` that comes neither from a clock nor from the command line.
 fn numbers(place: &Place, out: &str) -> Value {
     fn without_clocks(value: &mut Value) {
         match value {
@@ -65,7 +65,7 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
         assert_eq!(recipe["name"], name);
         let mut accuracy = 0.0;
         for (run, seed) in recipe["runs"].as_array().unwrap().iter().zip([17, 18]) {
-            // The same numbers as those of the run itself.
+            // The numbers are those of the run itself.
             let folder = format!("runs/compare-low-high/{name}-seed{seed}");
             let summary = place.json(&format!("{folder}/summary.json"));
             assert_eq!((&run["state"], &run["seed"]), (&"finished".into(), &seed.into()));
@@ -79,7 +79,7 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
             assert_eq!(evaluations[2]["completions"].as_f64(), run["completions"].as_f64());
             let first = evaluations.iter().find(|at| at["accuracy"].as_f64().unwrap() >= 0.1);
             assert_eq!(run["reached"], first.cloned().unwrap_or_default());
-            // The last quarter of six steps: two.
+            // The last quarter of six steps is two steps.
             let metrics = place.metrics(&format!("compare-low-high/{name}-seed{seed}"));
             for (key, metric) in [
                 ("entropy", "loss/entropy"),
@@ -108,12 +108,12 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
         assert!(page.contains(run), "{run}");
     }
 
-    // It began after the warm-up of the other, and came to what it would have come to alone.
+    // The second recipe's run began after the warm-up of the first recipe's, and has the result that it has alone.
     assert!(outcome.stderr.contains("resumed from runs/compare-low-high/warmups/seed17-"));
     place.succeed(&["train", "high.toml", "--set", "name=alone"]);
     assert_same(&place.result("compare-low-high/high-seed17"), &place.result("alone"));
 
-    // What is there is not run again, and one seed more is one run more for each.
+    // Finished runs are not run again, and one more seed is one more run for each recipe.
     let more = place.run(&["compare", "low.toml", "high.toml", "--seeds", "3"]);
     assert_eq!(more.code, Some(0), "{}", more.stderr);
     assert!(more.stderr.contains("run 2 of 2: high-seed19"), "{}", more.stderr);
@@ -133,7 +133,7 @@ fn a_comparison_that_was_stopped_goes_on() {
         let path = place.path(&format!("stopped/{run}/checkpoints/step-{step:06}"));
         move || path.exists()
     };
-    // Interrupted in the second run, as a person would; then killed in the third.
+    // The comparison is interrupted in the second run, as a person would do it, and then killed in the third.
     let child = place.start_until(&arguments, at("high-seed17", 2)).unwrap();
     let id = child.id().to_string();
     std::process::Command::new("kill").args(["-INT", &id]).status().unwrap();

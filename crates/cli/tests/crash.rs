@@ -1,4 +1,4 @@
-//! Runs that are killed, interrupted, or find their files damaged: they go on to the same result.
+//! Runs that are killed, interrupted, or find their files damaged. They go on to the same result.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 #![cfg(unix)]
@@ -47,7 +47,8 @@ const KINDS: [(&str, &[&str]); 8] = [
     ("muon", &["optim.kind=muon", "optim.moments=int8", "loss.kl={kind=\"k3\",coef=0.1}"]),
 ];
 
-/// How often each kind is killed: `FIREBRICK_KILLS` in all, or as often as there is time for.
+/// Returns how often each kind is killed. `FIREBRICK_KILLS` is the number of kills in all; without it each kind is
+/// killed three times.
 fn kills() -> usize {
     let asked = std::env::var("FIREBRICK_KILLS").ok().and_then(|text| text.parse::<usize>().ok());
     asked.map_or(3, |all| all.div_ceil(KINDS.len()))
@@ -69,17 +70,17 @@ fn a_run_that_is_killed_at_any_instant_ends_the_same() {
             tries += 1;
             let begun = place.path(&format!("runs/{name}/recipe.toml")).exists();
             let mut child = spawn(&place, &name, if begun { &again } else { settings });
-            // Golden steps fall everywhere in the run's time, without chance.
+            // Steps by the golden ratio fall everywhere in the run's time, without chance.
             thread::sleep(whole.mul_f64((0.618 * (number * tries) as f64).fract()));
-            // Every second time it is asked to end, and may save what it has.
+            // Every second time the run is asked to end, and may save its state.
             match tries % 2 {
                 0 => _ = signal("TERM", child.id()),
                 _ => child.kill().unwrap(),
             }
             match Outcome::of(child.wait_with_output().unwrap()).code {
-                // 143: before there was a handler.
+                // The code is 143 if the signal came before there was a handler.
                 None | Some(130 | 143) => killed += 1,
-                // The machine was busier when the time was taken.
+                // The run was over already: the machine was busier when the time was taken.
                 Some(_) => whole = whole.mul_f64(0.7),
             }
         }
@@ -91,7 +92,7 @@ fn a_run_that_is_killed_at_any_instant_ends_the_same() {
     }
 }
 
-/// Everything that the database says of completions, but for the tokens that a checkpoint lets go.
+/// Returns everything that the database says of completions, except the tokens, which a checkpoint may let go.
 fn sampled(place: &Place, run: &str) -> Vec<String> {
     let store = Connection::open(place.path(&format!("runs/{run}/run.db"))).unwrap();
     let sql = "SELECT source, step, draw, prompt, completion, text, verdict, shaped, live, \
@@ -122,7 +123,8 @@ fn arguments(name: &str, settings: &[&str]) -> Vec<String> {
     arguments
 }
 
-/// A judge that waits while there is a file `wait`, from its 11th line on, and says in `judge.pid` who it is.
+/// A judge. From its 11th line on it waits while there is a file `wait`. It writes its process id into
+/// `judge.pid`.
 const JUDGE: &str = r#"#!/bin/sh
 echo $$ > judge.pid
 lines=0
@@ -136,7 +138,7 @@ while IFS= read -r line; do
 done
 "#;
 
-/// A place with that judge, and the settings that have it judge.
+/// Makes a place with this judge, and returns it with the settings that use the judge.
 fn judged() -> (Place, [&'static str; 5]) {
     let place = Place::new();
     place.write("judge.sh", JUDGE);
@@ -146,7 +148,8 @@ fn judged() -> (Place, [&'static str; 5]) {
         "train.steps=3",
         "checkpoint.every=1",
         "warmup.steps=0",
-        // Ten lines of the first evaluation, or more than the judge takes.
+        // This makes ten lines of the first evaluation. With more samples there are more lines than the judge
+        // takes.
         "eval.samples=1",
     ];
     (place, settings)
@@ -157,7 +160,7 @@ fn hang(place: &Place, settings: &[&str]) -> Child {
     place.write("wait", "");
     let _ = fs::remove_file(place.path("judge.pid"));
     let child = spawn(place, "stopped", settings);
-    // Ten in the evaluation, and four in the step.
+    // The evaluation has ten groups, and the step has four.
     let asked = if settings.contains(&"eval.samples=2") { 10 } else { 14 };
     until("a group in run.db", || {
         let store = Connection::open(place.path("runs/stopped/run.db")).ok()?;
@@ -217,7 +220,7 @@ fn a_signal_ends_a_run_whose_judge_hangs() {
         let outcome = Outcome::of(child.wait_with_output().unwrap());
         let took = began.elapsed();
         assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
-        // Two seconds are promised; a machine may be busy.
+        // The program promises two seconds, but a machine may be busy.
         assert!(took < Duration::from_secs(6), "{took:?}");
         assert!(!signal("0", judge.trim()), "the judge is left");
         // The last line is the command that goes on, as it has to be typed.
@@ -257,7 +260,8 @@ fn two_programs_do_not_write_one_run() {
     child.wait().unwrap();
 }
 
-/// Each file of the newest checkpoint is damaged in several ways: the run goes on from the one before, to the same result.
+/// Each file of the newest checkpoint is damaged in several ways. The run goes on from the checkpoint before, to
+/// the same result.
 #[test]
 fn a_damaged_checkpoint_is_passed_over() {
     let place = Place::new();
@@ -292,17 +296,18 @@ fn a_damaged_checkpoint_is_passed_over() {
             if damage == 5 {
                 fs::remove_file(&path).unwrap();
             }
-            // All are seen; the way to the end takes its time.
+            // The run notices every damage. It goes on to the end only for some of them, because that takes time.
             let steps = if damage == index % 5 { "train.steps=6" } else { "train.steps=4" };
             let outcome = place.train_tiny("damaged", &[steps, "--resume"]).success();
-            // Without sums a checkpoint is one from before there were any.
+            // A checkpoint without sums counts as one from before there were sums.
             if (*file, damage) != ("trainer/SHA256SUMS", 5) {
                 let said = outcome.said();
                 let damaged = "step-000004 is damaged:";
                 assert!(said.contains(damaged), "{file} {damage}: {said}");
                 let resumed = "resumed from runs/damaged/checkpoints/step-000002";
                 assert!(said.contains(resumed), "{file} {damage}: {said}");
-                // Whole ones are not removed for it.
+                // The damaged checkpoint is kept under another name, so that no whole checkpoint is removed for
+                // it.
                 assert!(place.path("runs/damaged/checkpoints/damaged-step-000004").is_dir());
             }
             if steps == "train.steps=6" {
@@ -330,7 +335,7 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
     }
 }
 
-/// The database and its log are damaged in several ways: the run goes on without, or says what to do.
+/// The database and its log are damaged in several ways. The run goes on without them, or says what to do.
 #[test]
 fn a_damaged_database_is_told() {
     let place = Place::new();
@@ -350,7 +355,7 @@ fn a_damaged_database_is_told() {
         }
         fs::write(&path, &whole).unwrap();
     }
-    // Its advice works.
+    // The error's advice works.
     fs::remove_file(&path).unwrap();
     place.train_tiny("a", &["train.steps=4", "--resume"]).success();
     assert_eq!(place.newest("a"), Some(4));
@@ -398,7 +403,7 @@ fn a_policy_that_breaks_does_not_displace_a_good_one() {
     assert!(matches!(broken.code, Some(1 | 3)), "{}", broken.stderr);
     let good = place.path("runs/a/checkpoints/step-000002/model.safetensors");
     assert!(good.exists(), "{}", broken.stderr);
-    // Moments that are no numbers, without sums that would tell.
+    // The optimizer's moments are no numbers, and there are no sums that would tell.
     place.train_tiny("b", &["train.steps=2"]).success();
     let checkpoint = "runs/b/checkpoints/step-000002";
     fs::remove_file(place.path(&format!("{checkpoint}/trainer/SHA256SUMS"))).unwrap();
@@ -415,7 +420,7 @@ fn a_policy_that_breaks_does_not_displace_a_good_one() {
 #[test]
 fn a_skipped_update_is_computed_again() {
     let place = Place::new();
-    // A bonus that no gradient bears.
+    // The entropy bonus is too large for any gradient.
     let more = ["loss.entropy_coef=1e300", "train.max_skipped=1", "sampling.dynamic=false"];
     let ended = place.train_tiny("a", &more);
     assert_eq!(ended.code, Some(3), "{}", ended.stderr);
@@ -470,12 +475,12 @@ fn references_that_are_no_answers_are_told() {
     );
 }
 
-/// System calls that change a file, or make it last.
+/// The system calls that change a file, or make a change last.
 const WRITES: &str =
     "write,pwrite64,ftruncate,fsync,fdatasync,rename,renameat,renameat2,mkdir,unlink,unlinkat";
 
-/// Kills the run at its first write, then a new one at a later write, and so on: at every `FIREBRICK_WRITES`-th of them, or
-/// at as many as there is time for.
+/// Kills a run at its first write, then a new run at a later write, and so on. With `FIREBRICK_WRITES` it does so
+/// at every such write up to the end; without it, at twelve writes at most.
 #[test]
 fn a_run_that_is_killed_at_a_write_ends_the_same() {
     let strace = |arguments: &[&str]| {
@@ -524,7 +529,7 @@ fn differences(left: &[(String, Vec<u8>)], right: &[(String, Vec<u8>)]) -> Vec<S
     differ.map(|(left, _)| left.0.clone()).collect()
 }
 
-/// Says past the test harness that a test could not be made.
+/// Says past the test harness that a test could not be run.
 fn aloud(text: &str) {
     said(&format!("SKIPPED: {text}"));
 }

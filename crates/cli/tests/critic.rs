@@ -21,8 +21,7 @@ fn succeed(place: &Place, name: &str, more: &[&str]) -> Outcome {
 #[test]
 fn every_variant_of_the_critic_runs_and_is_another_run() {
     let place = Place::new();
-    // The learning rate of the first two steps is not 0, so that the second step shows what the first
-    // has done.
+    // The learning rate of the first two steps is not 0, so that the second step shows the effect of the first.
     let short = ["train.steps=3", "checkpoint.every=100", "optim.warmup_steps=0"];
     let mut losses: Vec<(Vec<f64>, &[&str])> = Vec::new();
     for (index, variant) in [
@@ -54,7 +53,7 @@ fn every_variant_of_the_critic_runs_and_is_another_run() {
         for (metric, value) in steps.iter().flatten() {
             assert!(value.is_number(), "{variant:?}: {metric} is {value}");
         }
-        // A head begins with 0 everywhere, so it explains nothing.
+        // A new head gives 0 everywhere, so it explains nothing.
         assert_eq!(place.values(&name, "critic/value_mean")[0], 0.0);
         assert_eq!(place.values(&name, "critic/explained_variance")[0], 0.0);
         let loss = [place.values(&name, "loss/total"), place.values(&name, "critic/loss")];
@@ -67,8 +66,8 @@ fn every_variant_of_the_critic_runs_and_is_another_run() {
     assert_eq!(place.values("variant-5", "critic/lr"), [1e-2; 3]);
 }
 
-/// While the policy stands still, what there is to learn for the critic is the same in every step: the
-/// reward is for the first token, so from the second on it is known.
+/// While the policy stands still, the critic has the same to learn in every step. The reward is for the first
+/// token, so from the second token on it is known.
 #[test]
 fn a_critic_is_warmed_up_while_the_policy_stands_still() {
     for (kind, least) in [("critic.kind=head", 0.1), ("critic.kind=separate", 0.4)] {
@@ -100,7 +99,8 @@ fn a_critic_is_warmed_up_while_the_policy_stands_still() {
         assert!(last > least, "{kind}: {explained:?}");
         succeed(&place, "warm", &[&more[..], &["train.steps=42", "--resume"]].concat());
         assert!(model(0) != model(42), "{kind}: the policy was not moved");
-        // Its learning rate rises over two steps of its own, and the critic's did over the first two.
+        // The policy's learning rate rises over two steps of its own. The critic's rate rose over the first two
+        // steps.
         assert_eq!(place.values("warm", "update/lr")[40..], [5e-4, 1e-3]);
         assert_eq!(place.values("warm", "critic/lr")[..3], [1.5e-3, 3e-3, 3e-3]);
         assert!(place.values("warm", "update/count")[40..].iter().all(|&count| count > 0.0));
@@ -108,7 +108,7 @@ fn a_critic_is_warmed_up_while_the_policy_stands_still() {
     }
 }
 
-/// What says how many updates a mini-batch gets is for the policy, which stands still.
+/// The setting for the number of updates of a mini-batch is for the policy, and the policy stands still.
 #[test]
 fn a_critic_is_warmed_up_in_one_pass() {
     let place = Place::new();
@@ -131,7 +131,7 @@ fn a_resumed_critic_goes_on_as_if_nothing_had_happened() {
         let (whole, stopped) = (format!("whole-{kind}"), format!("stopped-{kind}"));
         succeed(&place, &whole, &[&more[..], &["train.steps=6"]].concat());
         succeed(&place, &stopped, &[&more[..], &["train.steps=1"]].concat());
-        // What is left is from before the first step, where there was no critic yet.
+        // The checkpoint that is left is from before the first step, when there was no critic yet.
         let first = place.path(&format!("runs/{stopped}/checkpoints/step-000001"));
         fs::remove_dir_all(first).unwrap();
         for steps in ["train.steps=3", "train.steps=6"] {
@@ -143,7 +143,7 @@ fn a_resumed_critic_goes_on_as_if_nothing_had_happened() {
     }
 }
 
-/// Both the policy's adapters and the critic's lie beside the same frozen weights.
+/// The policy's adapters and the critic's adapters both lie beside the same frozen weights.
 #[test]
 fn a_separate_critic_of_adapters_has_adapters_of_its_own() {
     let place = Place::new();
@@ -236,7 +236,7 @@ fn what_makes_no_sense_is_refused_with_a_way_out() {
         assert!(outcome.said().contains(problem), "{sets:?}: {}", outcome.stderr);
     }
 
-    // Neither does a critic that is there from the middle of a run on, or another one.
+    // A critic can't join in the middle of a run, and can't be replaced by another one.
     assert_eq!(plain(&["name=late", "train.steps=2"]).code, Some(0));
     let outcome = ppo(&place, "late", &["--resume"]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
@@ -249,14 +249,14 @@ fn what_makes_no_sense_is_refused_with_a_way_out() {
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("critic.kind"), "{}", outcome.stderr);
 
-    // Nor a run without the critic that it had.
+    // A run can't go on without the critic that it had.
     let outcome = plain(&["name=other", "--resume"]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("advantage.kind = "), "{}", outcome.stderr);
 
-    // Half of a file, or one of a critic that has come apart.
+    // The critic's file is cut short, or the critic has values that are not finite.
     let file = "runs/other/checkpoints/step-000002/trainer/critic.safetensors";
-    // With sums a damaged one is passed over.
+    // With sums the program would pass over a damaged checkpoint.
     fs::remove_file(place.path("runs/other/checkpoints/step-000002/trainer/SHA256SUMS")).unwrap();
     let whole = fs::read(place.path(file)).unwrap();
     fs::write(place.path(file), &whole[..whole.len() - 4]).unwrap();

@@ -1,4 +1,4 @@
-//! The dashboard in a pseudo-terminal: what is on the screen, and how one leaves it.
+//! The dashboard in a pseudo-terminal: the text on the screen, and the ways to leave it.
 
 #![cfg(all(target_os = "linux", feature = "tui"))]
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
@@ -25,7 +25,7 @@ fn a_run_is_drawn_at_any_size_and_left_by_a_key() {
         let seen = screen.wait_for("Train right");
         assert!(seen.contains("Status: seen"), "{columns} columns:\n{seen}");
         if columns >= 80 {
-            // The curve itself, and completions with what they were judged.
+            // The screen shows the curve itself, and completions with their verdicts.
             let drawn = screen.wait_until(|seen| seen.chars().any(is_of_a_curve));
             assert!(drawn.contains("Reward"), "{drawn}");
             let answered = screen
@@ -68,7 +68,7 @@ fn lines_and_bars_keep_to_any_width() {
     let place = Place::new();
     let recipe = repository("recipes/ci/tiny.toml");
     for columns in [40, 80, 200] {
-        // A warm-up that is long enough to be seen.
+        // The warm-up is long enough to be seen.
         let train = format!("train {recipe} --set name=w{columns} --set warmup.steps=1500");
         let mut screen = Screen::open(&place, columns, 30, &train);
         let bar = screen.wait_for("warm-up [");
@@ -113,14 +113,14 @@ fn a_run_may_be_silent_or_speak_to_programs() {
     assert_eq!(finished[0]["checkpoint"], "runs/spoken/checkpoints/step-000006");
 }
 
-/// A place with a run of that name that has ended.
+/// Makes a place with a run of this name that has ended.
 fn run(name: &str) -> Place {
     let place = Place::new();
     place.train_tiny(name, &["train.steps=24", "eval.every=8"]).success();
     place
 }
 
-/// Braille, of which the renderer's curves are made.
+/// Tells whether a letter is Braille, of which the renderer's curves are made.
 fn is_of_a_curve(letter: char) -> bool {
     ('\u{2801}'..='\u{28ff}').contains(&letter)
 }
@@ -137,7 +137,7 @@ struct Screen {
     terminal: vt100::Parser,
 }
 
-/// How long anything may take.
+/// The time that anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Screen {
@@ -169,7 +169,7 @@ impl Screen {
         self.wait_until(|seen| seen.contains(words))
     }
 
-    /// Waits until the screen is as it should be; gives what is on it.
+    /// Waits until the screen is as it should be, and returns its text.
     fn wait_until(&mut self, is_there: impl Fn(&str) -> bool) -> String {
         let began = Instant::now();
         loop {
@@ -194,11 +194,11 @@ impl Screen {
         self.keys.flush().unwrap();
     }
 
-    /// Waits for the program's end; gives its exit code.
+    /// Waits for the program's end, and returns its exit code.
     fn end(&mut self) -> i32 {
         let began = Instant::now();
         loop {
-            // What it writes is read, or it would wait for a reader.
+            // The program's output is read here. Otherwise the program would wait for a reader.
             let seen = self.text();
             if let Some(status) = self.child.try_wait().unwrap() {
                 sleep(Duration::from_millis(100));

@@ -16,7 +16,7 @@ fn device_doctor_lists_what_is_there_and_what_is_missing() {
     assert_eq!(findings["devices"][0]["device"], "cpu");
     assert_eq!(findings["reports"][0]["passed"], true);
     assert!(findings["features"].as_array().unwrap().contains(&"cpu".into()));
-    // ROCm and Metal go with no common machine, so that of six kinds one is not compiled in.
+    // No machine has both ROCm and Metal, so at least one of the six kinds is not compiled in.
     let all = place.succeed(&["doctor"]);
     assert!(all.stdout.contains("not in this build; "), "{}", all.stdout);
 }
@@ -33,8 +33,7 @@ fn device_that_is_not_there_is_refused_with_a_way_out() {
     assert!(nonsense.stderr.contains("such as vulkan:0"), "{}", nonsense.stderr);
 }
 
-/// The device under test trains the tiny recipe, and resumes it; that the numbers are right is the
-/// suite's business.
+/// The device under test trains the tiny recipe, and resumes it. The suite checks that the numbers are right.
 #[test]
 fn device_trains_the_tiny_recipe() {
     let Ok(device) = std::env::var("FIREBRICK_TEST_DEVICE") else {
@@ -56,7 +55,7 @@ fn device_trains_the_tiny_recipe() {
     train("train.steps=3", &["--resume"]);
     let about = place.succeed(&["doctor", "--json", "--device", &device]).stdout;
     let about: Value = serde_json::from_str(&about).unwrap();
-    // TF32 rounds a thousandfold coarser, and may do so in only one of the two ways.
+    // TF32 rounds a thousandfold coarser, and possibly in only one of sampling and updating.
     let coarser = if about["devices"][0]["tf32"] == true { 1e3 } else { 1.0 };
     let steps = place.metrics("tiny");
     assert_eq!(steps.len(), 3);

@@ -1,4 +1,5 @@
-//! Faults put into runs of the toy task: `firebrick diagnose` names each with its remedy, and the run that follows it recovers.
+//! Puts faults into runs of the toy task. `firebrick diagnose` names each fault with its remedy, and a run that
+//! follows the remedy recovers.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -7,7 +8,7 @@ mod place;
 use place::{Place, repository};
 use serde_json::Value;
 
-/// Beside `recipes/ci/tiny.toml`: long enough that something is learnt.
+/// Settings beside `recipes/ci/tiny.toml` for a run that is long enough to learn something.
 const LONGER: &[&str] = &[
     "train.steps=30",
     "warmup.steps=150",
@@ -17,7 +18,8 @@ const LONGER: &[&str] = &[
     "train.mini_batch=32",
 ];
 
-/// A fault, the name of its finding, what the remedy names, and the settings that follow it.
+/// The name of a fault, the settings that make it, the name of its finding, words of the remedy, and the settings
+/// that follow the remedy.
 type Case<'a> = (&'a str, &'a [&'a str], &'a str, &'a [&'a str], &'a [&'a str]);
 
 const FAULTS: &[Case<'_>] = &[
@@ -66,7 +68,7 @@ fn every_fault_has_its_name_and_its_remedy() {
     }
 }
 
-/// Data and prompts of a checkpoint that was taught in another way.
+/// The data and prompts do not fit a checkpoint that was taught in another way.
 #[test]
 fn a_model_that_is_asked_wrongly_is_found_out() {
     let place = Place::new();
@@ -110,7 +112,7 @@ fn what_is_found_is_told_once_while_the_run_goes_and_in_full_afterwards() {
     let told = |stderr: &str| stderr.matches("are cut off at 1 tokens").count();
     let stopped = [&settings[..], &["train.steps=20"]].concat();
     assert_eq!(told(&place.train_tiny("a", &stopped).success().stderr), 1);
-    // With other settings it is told once more.
+    // With other settings the finding is told once more.
     let resumed = place.train_tiny("a", &[&settings[..], &["--resume"]].concat()).success();
     assert_eq!(told(&resumed.stderr), 1);
     let text = place.succeed(&["diagnose", "runs/a"]).stdout;
@@ -120,7 +122,7 @@ fn what_is_found_is_told_once_while_the_run_goes_and_in_full_afterwards() {
         "{text}"
     );
     assert!(text.contains("step 30:"), "{text}");
-    // A name that the book has a section for.
+    // The book has a section for each finding's name.
     let page = std::fs::read_to_string(repository("book/src/flat.md")).unwrap();
     for (_, _, finding, _, _) in FAULTS {
         assert!(page.contains(&format!("(`{finding}`)")), "{finding}");
@@ -130,7 +132,7 @@ fn what_is_found_is_told_once_while_the_run_goes_and_in_full_afterwards() {
     assert_eq!(outcome.code, Some(2));
 }
 
-/// Names and remedies of what is found.
+/// Returns the names and remedies of the findings.
 fn findings(place: &Place, run: &str) -> Vec<(String, String)> {
     let text = place.succeed(&["diagnose", &format!("runs/{run}"), "--json"]).stdout;
     let object: Value = serde_json::from_str(&text).unwrap();

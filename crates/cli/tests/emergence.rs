@@ -1,5 +1,4 @@
-//! What is observed of completions, through the program: phrases and lengths; and what a recipe may take
-//! off the reward for lengths.
+//! Phrases and lengths of completions as a run observes them, and the deductions from the reward for lengths.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -65,7 +64,7 @@ fn lengths_are_known_by_verdict_and_by_end() {
     }
 }
 
-/// Where completions are all right, or all wrong, their mean reward says what lengths have cost.
+/// If all completions are right, or all are wrong, their mean reward tells the cost of lengths.
 #[test]
 fn length_and_truncation_cost_what_the_recipe_says() {
     let place = Place::new();
@@ -94,7 +93,8 @@ fn length_and_truncation_cost_what_the_recipe_says() {
         ("a", right, cut, "sign_safe", (1.0, -0.2)),
         ("b", wrong, cut, "sign_safe", (-1.0, -0.2)),
         ("c", wrong, cut, "as_written", (-1.0, 0.2)),
-        // Every completion is as long as costs half, and of the half that is left a fifth.
+        // Every completion is long enough to lose half. A completion that is cut off also loses a fifth of the
+        // other half.
         ("d", right, all, "sign_safe", (0.5, -0.1)),
         ("e", wrong, all, "sign_safe", (-1.5, -0.1)),
         ("f", wrong, all, "as_written", (-0.5, 0.1)),
@@ -103,7 +103,7 @@ fn length_and_truncation_cost_what_the_recipe_says() {
         assert!(0.0 < truncated && truncated < 1.0, "{truncated}");
         close(mean, reward.0 + reward.1 * truncated, &format!("{pattern} {length} {form}"));
     }
-    // Completions have one token, which is free, or two, where half of the line is behind them.
+    // A completion of one token loses nothing. A completion of two tokens is halfway up the line.
     let line = "target=2,free_factor=0.5,ramp_factor=1.0,max_cut=0.4,truncation_cut=0.0";
     let [mean, _, length] = judged("g", right, line);
     assert!(1.0 < length && length < 2.0, "{length}");

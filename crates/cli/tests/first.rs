@@ -1,4 +1,4 @@
-//! The first ten minutes: what is built in, a task of one's own, and what a shell knows of the program.
+//! The first ten minutes: the built-in recipes, a task of the user's own, and completions for a shell.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 #![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
@@ -17,7 +17,7 @@ fn a_built_in_recipe_needs_no_clone() {
     let text = place.succeed(&["recipes", "show", "quickstart"]).stdout;
     let file = fs::read_to_string(repository("recipes/quickstart.toml")).unwrap();
     assert_eq!(text, file.split_once('\n').unwrap().1, "without the line about the schema");
-    // Printed, it is a recipe of one's own.
+    // The printed text is a recipe of the user's own.
     place.write("mine.toml", &text);
     for recipe in ["quickstart", "mine.toml"] {
         place.succeed(&["plan", recipe]);
@@ -30,7 +30,7 @@ fn a_built_in_recipe_needs_no_clone() {
         assert!(told.contains(line), "{told}");
     }
 
-    // A file beats a name, and what is neither is told what there is.
+    // A file beats a name. The error about anything else lists the recipes that there are.
     assert_eq!(
         place.run(&["plan", "quickstart.toml"]).code,
         Some(2),
@@ -75,7 +75,7 @@ fn a_task_begins_with_a_command_and_trains_from_anywhere() {
     let mut test = Command::new("python3");
     test.args(["-m", "unittest", "-q"]).current_dir(place.path("tasks/mine"));
     assert!(test.output().unwrap().status.success(), "the judge fails its own test");
-    // Rows and judge lie beside the recipe, and the current folder is another.
+    // Rows and judge lie beside the recipe, and the current folder is another one.
     let set = ["--set", "train.steps=2", "--set", "eval.every=1"];
     place.succeed(&[&["train", "tasks/mine/recipe.toml", "--runs", "out"], &set[..]].concat());
     let kept = fs::read_to_string(place.path("out/mine/recipe.toml")).unwrap();
@@ -86,7 +86,7 @@ fn a_task_begins_with_a_command_and_trains_from_anywhere() {
     place.succeed(&["eval", "out/mine/checkpoints/step-000003", "--samples", "2"]);
 }
 
-/// A path that is not there is no name on the Hub, from wherever the recipe is read.
+/// A path that does not exist is no name on the Hub, wherever the recipe is read from.
 #[test]
 fn a_folder_that_is_missing_is_not_looked_for_on_the_hub() {
     let place = Place::new();
@@ -116,7 +116,7 @@ fn a_shell_and_man_know_every_command() {
     assert!(version.starts_with("firebrick 0.") && version.contains("built with cpu"), "{version}");
 }
 
-/// A recipe of one long line, and a value of half a megabyte in it.
+/// The recipe is one long line with a value of half a megabyte in it.
 #[test]
 fn what_came_is_not_echoed_whole() {
     let place = Place::new();

@@ -21,8 +21,8 @@ const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 type Files = Vec<(String, Vec<u8>)>;
 
-/// Serves the model `kiln/tiny` and the data set `kiln/rows`; gives the endpoint, and the paths that are
-/// asked for.
+/// Serves the model `kiln/tiny` and the data set `kiln/rows`. Returns the endpoint, and the paths that are asked
+/// for.
 fn serve() -> (String, Arc<Mutex<Vec<String>>>) {
     let folder = fs::read_dir(repository("tests/fixtures/qwen2-f32")).unwrap();
     let model: Files = folder
@@ -72,7 +72,7 @@ fn listing(files: &Files) -> Vec<u8> {
     json!({"sha": COMMIT, "siblings": siblings}).to_string().into_bytes()
 }
 
-/// Git's hash of a file.
+/// Returns Git's hash of a file.
 fn blob_id(bytes: &[u8]) -> String {
     let whole = [format!("blob {}\0", bytes.len()).as_bytes(), bytes].concat();
     Sha1::digest(whole).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -115,7 +115,7 @@ fn a_run_finds_its_model_and_data_by_name_and_then_needs_no_network() {
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("HF_HUB_OFFLINE"), "{}", refused.stderr);
 
-    // Its sizes are all that a plan needs, and what a run begins with.
+    // A plan needs only the model's sizes, and a run begins with them.
     succeed("0", &["plan", "r.toml", "--memory", "8GiB"]);
     assert_eq!((asked("/config.json"), asked("/model.safetensors")), (1, 0));
     let outcome = succeed("0", &["train", "r.toml", "--set", "name=first"]);
@@ -130,7 +130,7 @@ fn a_run_finds_its_model_and_data_by_name_and_then_needs_no_network() {
         let outcome = succeed(offline, &["train", "r.toml", "--set", &name]);
         assert!(!outcome.stderr.contains("downloading"), "{}", outcome.stderr);
     }
-    // The adapter says the model's name, and that is where it is found again.
+    // The adapter says the model's name, and the model is found again by this name.
     let checkpoint = "runs/again-1/checkpoints/step-000001";
     let config = place.json(&format!("{checkpoint}/adapter_config.json"));
     assert_eq!(config["base_model_name_or_path"], "kiln/tiny");

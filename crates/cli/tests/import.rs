@@ -1,5 +1,5 @@
-//! `firebrick recipes import`: its exit codes, and where it says what. What becomes of which key is tested
-//! in `crates/import`.
+//! `firebrick recipes import`: its exit codes, and the places of its output. Tests in `crates/import` cover the
+//! translation of each key.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 

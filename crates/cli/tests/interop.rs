@@ -1,6 +1,6 @@
-//! Python opens what a run writes: its checkpoints in `transformers`, its adapters in `peft`,
-//! its numbers in TensorBoard and W&B. `FIREBRICK_PYTHON` names that Python. `FIREBRICK_OPENENV` names one
-//! that serves environments with OpenEnv.
+//! Python opens the files that a run writes: its checkpoints in `transformers`, its adapters in `peft`, its
+//! numbers in TensorBoard and W&B. `FIREBRICK_PYTHON` names that Python. `FIREBRICK_OPENENV` names a Python that
+//! serves environments with OpenEnv.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -61,7 +61,7 @@ fn interop_event_files_are_read_by_their_own_readers() {
     let Some(python) = python() else { return };
     let place = Place::new();
     place.train_tiny("a", &[]).success();
-    // No run of a second has them.
+    // No run of a second has such values.
     let strange = "INSERT INTO metrics VALUES (7, 'odd/nan', NULL), (7, 'odd/most', 9e999), (7, 'odd/least', -9e999), \
                    (7, 'odd/small', 5e-324), (7, 'reward/mean', 0.1)";
     let database = rusqlite::Connection::open(place.path("runs/a/run.db")).unwrap();
@@ -69,7 +69,7 @@ fn interop_event_files_are_read_by_their_own_readers() {
     let lines = place.succeed(&["metrics", "runs/a"]).stdout;
     place.write("metrics.jsonl", &lines);
     for form in ["tensorboard", "wandb"] {
-        // Written twice, a run is there once.
+        // A run that is written twice is there once.
         for _ in 0..2 {
             place.succeed(&["metrics", "runs/a", "--form", form, "--out", form]);
         }
@@ -80,16 +80,16 @@ fn interop_event_files_are_read_by_their_own_readers() {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    // What is not installed is skipped by the script, aloud; CI has both.
+    // The script skips a reader that is not installed, and says so. CI has both readers.
     say(&said);
 }
 
-/// A game that a server plays is, to the bit, the game that is played here.
+/// A game that a server plays is the same, to the bit, as the game that is played here.
 #[test]
 fn interop_a_server_of_openenv_plays_a_run() {
     let Some(python) = named("FIREBRICK_OPENENV") else { return };
     let place = Place::new();
-    // Free a moment ago.
+    // The port was free a moment ago.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let mut server = Command::new(python);
     server.arg(repository("tests/interop/guessing.py")).args(["--port", &port]);
@@ -118,7 +118,7 @@ fn interop_a_server_of_openenv_plays_a_run() {
     };
     train("here", &[]);
     train("there", &there);
-    // The server pays 0 where the game pays nothing, and groups that wait say so.
+    // The server pays 0 where the game pays nothing. Waiting groups record this, so their file may differ.
     let result = |run: &str| {
         let mut result = place.result(run);
         result.retain(|(file, _)| !file.contains("state.json"));
@@ -138,7 +138,7 @@ impl Drop for Ended {
     }
 }
 
-/// The Python to open things with; without one the test is skipped aloud.
+/// Returns the Python to open files with. Without one the test is skipped aloud.
 fn python() -> Option<OsString> {
     named("FIREBRICK_PYTHON")
 }
@@ -151,7 +151,7 @@ fn named(variable: &str) -> Option<OsString> {
     python
 }
 
-/// Says it past the harness, which shows a passing test's output to nobody.
+/// Writes a line past the harness, which shows a passing test's output to nobody.
 #[expect(clippy::explicit_write, reason = "the harness takes what eprintln! says")]
 fn say(line: &str) {
     writeln!(std::io::stderr(), "{line}").unwrap();

@@ -1,4 +1,4 @@
-//! A run as launchers of clusters start it.
+//! A run that a cluster's launcher starts.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -18,7 +18,7 @@ fn a_second_trainer_is_refused_with_the_reason() {
         assert!(outcome.stderr.contains("device.count"), "{}", outcome.stderr);
         assert!(!place.path("runs/ranks").exists());
     }
-    // A launcher of one is none.
+    // A launcher of a single process is no problem.
     let mut command =
         place.command(&["train", &recipe, "--set", "name=one", "--set", "train.steps=1"]);
     assert_eq!(Outcome::of(command.env("WORLD_SIZE", "1").output().unwrap()).code, Some(0));

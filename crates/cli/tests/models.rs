@@ -13,7 +13,7 @@ use std::{
 use place::{Place, repository};
 use serde_json::Value;
 
-/// A place with the fixture `name` in the folder `model`.
+/// Makes a place with the fixture `name` in the folder `model`.
 fn with_model(name: &str) -> Place {
     let place = Place::new();
     place.fixture(name, "model");
@@ -37,7 +37,7 @@ fn a_completion_streams_what_json_holds() {
     assert!(streamed.stderr.contains("tokens/s"), "{}", streamed.stderr);
     assert!(object["logprob_sum"].as_f64().unwrap() < 0.0);
     assert_ne!(object["text"], json(&place, &with(&["--json", "--seed", "18"]))["text"]);
-    // The file has 16 bits: kept so, the weights are what they were, and in 4 they are others.
+    // The file has 16 bits. Kept in 16 bits, the weights are the same; kept in 4 bits, they are others.
     let kept = |base: &'static str| {
         json(&place, &with(&["--json", "--base", base]))["logprob_sum"].clone()
     };
@@ -117,7 +117,7 @@ fn weights_that_are_no_numbers_are_told_before_a_completion() {
     assert!(told.contains("1 of its tensors hold values that are no numbers"), "{told}");
 }
 
-/// A field of `config.json` with its number, as it stands there.
+/// Returns a field of `config.json` with its number, as it stands there.
 fn size(config: &str, field: &str) -> String {
     let line = config.lines().find(|line| line.contains(field)).unwrap();
     line.trim().trim_end_matches(',').to_owned()
@@ -132,7 +132,7 @@ fn an_inspection_says_what_is_there_and_what_is_unusual() {
         let weights = &object["weights"];
         assert_eq!(weights["count"], weights["tensors"].as_array().unwrap().len());
     }
-    // What is broken is said, and the rest is shown.
+    // The broken files are named, and the rest is shown.
     let place = with_model("qwen2-f32");
     fs::remove_file(place.path("model/model.safetensors")).unwrap();
     place.write("model/tokenizer.json", "{");
@@ -141,7 +141,7 @@ fn an_inspection_says_what_is_there_and_what_is_unusual() {
     for word in ["Qwen2ForCausalLM", "unusable", "model.safetensors", "tokenizer.json"] {
         assert!(outcome.stdout.contains(word), "{word} is not in {}", outcome.stdout);
     }
-    // Weights of another size, or of other names, than config.json says.
+    // The weights have another size, or other names, than config.json says.
     let place = with_model("qwen2-f32");
     let config = fs::read_to_string(place.path("model/config.json")).unwrap();
     let wrong = |from: &str, to: &str, words: &str| {
@@ -175,7 +175,7 @@ fn a_plan_says_whether_a_recipe_fits() {
     assert_eq!(weights.unwrap()["bytes"]["rollout"], 4 * 149_312);
     assert_eq!(object["fits"], true);
 
-    // The sizes of a model are in its config.json; nothing else of it is there.
+    // The model consists of a config.json alone, which has its sizes.
     let config = fs::read(repository("tests/fixtures/qwen2-f32/config.json")).unwrap();
     let mut config: Value = serde_json::from_slice(&config).unwrap();
     for (key, size) in [("hidden_size", 896), ("intermediate_size", 4864), ("vocab_size", 151_936)]
@@ -198,7 +198,7 @@ fn a_plan_says_whether_a_recipe_fits() {
     let never = place.run(&["plan", "r.toml", "--memory", "500MiB"]);
     assert!(never.stdout.contains("with the smallest batches"), "{}", never.stdout);
     assert!(!never.stdout.contains("model.lora"), "{}", never.stdout);
-    // All weights fit with no batch, adapters with the smallest.
+    // Training all weights does not fit with any batch. Training adapters fits with the smallest batches.
     let adapters = place.run(&["plan", "r.toml", "--memory", "6gib"]).stdout;
     assert!(adapters.contains("with the smallest batches 11."), "{adapters}");
     assert!(adapters.contains("set model.lora = { rank = 16 }"), "{adapters}");
@@ -206,7 +206,7 @@ fn a_plan_says_whether_a_recipe_fits() {
     let again = place.run(&again).stdout;
     assert!(again.contains("does not fit") && !again.contains("set model.lora"), "{again}");
 
-    // The longest completion that is said to fit does.
+    // The longest completion that is said to fit does fit.
     let fit = place.succeed(&["plan", "r.toml", "--memory", "12GiB", "--fit"]).stdout;
     let tokens = fit.split_whitespace().nth(2).unwrap();
     let set =
@@ -222,7 +222,7 @@ fn a_plan_says_whether_a_recipe_fits() {
     assert!(unit.code == Some(2) && unit.stderr.contains("say 24GiB"), "{}", unit.stderr);
 }
 
-/// The published shapes of models that recipes name, where a built-in recipe finds them.
+/// Makes a place with the published shapes of the models that recipes name, where a built-in recipe finds them.
 fn published() -> Place {
     let place = Place::new();
     let mut config: Value = serde_json::from_slice(
@@ -260,7 +260,7 @@ fn published() -> Place {
     place
 }
 
-/// What the headers of these recipes say of memory.
+/// The headers of these recipes name the memory that a plan computes.
 #[test]
 fn recipes_fit_the_cards_that_they_name() {
     let place = published();
@@ -284,7 +284,7 @@ fn recipes_fit_the_cards_that_they_name() {
     }
 }
 
-/// What the headers of these recipes say of memory, with the published shapes of their models.
+/// The headers of these recipes name the memory that a plan computes for the published shapes of their models.
 #[test]
 fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
     let place = published();
@@ -294,7 +294,7 @@ fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
         ("dapo-24gb", "24GB", true, "19.1 GiB"),
     ] {
         let path = repository(&format!("recipes/paper/{name}.toml"));
-        // Built in, it begins at the current folder, which has the models.
+        // The paths of a built-in recipe begin at the current folder, which has the models.
         let built_in = format!("paper/{name}");
         let plan = ["plan", &built_in, "--memory", memory, "--device", "cuda:0"];
         let outcome = place.run(&plan);
@@ -303,7 +303,7 @@ fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
         let header = fs::read_to_string(&path).unwrap();
         assert!(header.contains(needed.trim_end_matches(" GiB")), "{name} says another number");
     }
-    // A device that is not there is planned for as it is asked to compute, or as it is likely to.
+    // A plan for a device that is not there takes the format that the recipe asks for, or else the likely one.
     let path = "paper/dapo-24gb";
     for (device, dtype, needed, assumed) in [
         ("cuda:0", "bfloat16", "19.1 GiB", false),

@@ -23,7 +23,7 @@ use watching::{host, nobody_else_is_answered, watch};
 /// A text that a model may write, and that a page must neither obey nor hide.
 const HOSTILE: &str = "<script>document.title='owned'</script>\u{1b}[31mred\u{1}\u{202e}done";
 
-/// That text as the page has to show it.
+/// The hostile text as the page has to show it.
 const SHOWN: &str = "<script>document.title='owned'</script>␛[31mred␁‹U+202E›done";
 
 /// A run's folder can have any name.
@@ -49,7 +49,7 @@ fn a_report_is_read_in_a_browser() {
     hostile_texts_are_shown_and_not_obeyed(&mut browser, &report, &store);
     links_open_what_they_were_taken_from(&mut browser, &report, &store);
     tokens_are_shaded(&mut browser, &report, &store);
-    // With the completion that this left open.
+    // The completion that `tokens_are_shaded` opened is still open.
     the_page_fits_a_phone_and_a_dark_room(&mut browser);
 
     assert_eq!(browser.errors(), [""; 0]);
@@ -57,14 +57,15 @@ fn a_report_is_read_in_a_browser() {
         !["file:", "data:", "about:"].iter().any(|own| address.starts_with(own))
     };
     assert_eq!(browser.requests().iter().find(elsewhere), None, "a report asks nobody");
-    // And it may not.
+    // The report is not allowed to ask either.
     let asked = browser.js("fetch('https://example.org').then(() => 'asked', () => 'refused')");
     assert_eq!(asked, "refused");
     let refusal = browser.errors().concat();
     assert!(refusal.contains("Content Security Policy"), "{refusal}");
 }
 
-/// Where tokens are kept the page shows those, so they are taken from the completion whose text is replaced.
+/// Writes hostile texts into a group. If tokens are kept, the page shows those, so the tokens of the group are
+/// deleted.
 fn write_what_is_hostile(store: &Connection) {
     let group: i64 = store
         .query_row(
@@ -83,14 +84,14 @@ fn write_what_is_hostile(store: &Connection) {
     assert_eq!(store.execute("DELETE FROM sampled WHERE group_id = ?1", [group]).unwrap(), 1);
 }
 
-/// How many completions there are, of which a condition is true.
+/// Counts the completions for which a condition is true.
 fn count(store: &Connection, condition: &str) -> u64 {
     let sql =
         format!("SELECT count(*) FROM completions JOIN groups USING (group_id) WHERE {condition}");
     store.query_row(&sql, [], |row| row.get::<_, u32>(0)).unwrap().into()
 }
 
-/// The page has found as many completions as the database has of which the condition is true.
+/// Checks that the page has found as many completions as the database has for the condition.
 #[track_caller]
 fn found(browser: &mut Browser, store: &Connection, condition: &str) {
     let (found, all) = (count(store, condition), count(store, "true"));
@@ -137,7 +138,7 @@ fn curves_are_drawn_and_read(browser: &mut Browser, store: &Connection) {
     let held = "document.querySelectorAll('#chart-heldout svg polygon.run-0').length";
     assert_eq!(browser.js(held), 1, "the band around the held-out accuracy");
 
-    // The keyboard reads the last step but one.
+    // The keys choose the last step but one.
     browser.js("document.querySelector('#chart-reward .plot').focus()");
     browser.press("End");
     browser.press("ArrowLeft");
@@ -153,7 +154,7 @@ fn hostile_texts_are_shown_and_not_obeyed(browser: &mut Browser, report: &str, s
     found(browser, store, "true");
     let scripts = browser.js("document.scripts.length");
     browser.press("/");
-    // Capitals are found as well as small letters.
+    // The search finds small letters by capitals.
     browser.write("SCRIPT>DOCUMENT.TITLE");
     found(browser, store, "text LIKE '<script>document.title%'");
     browser.js("document.querySelector('#rows button').focus()");
@@ -171,17 +172,17 @@ fn hostile_texts_are_shown_and_not_obeyed(browser: &mut Browser, report: &str, s
     browser.wait("document.querySelectorAll('.panel').length", 0);
 }
 
-/// A text of the panel of the open completion.
+/// Makes the script that reads a text in the panel of the open completion.
 fn quote(label: &str) -> String {
     format!("document.querySelector('.panel .quote[aria-label={label}]')?.textContent")
 }
 
-/// The link of the open completion.
+/// The script that reads the link of the open completion.
 const LINK: &str = "document.querySelector('.panel p > a')?.getAttribute('href')";
 
 fn links_open_what_they_were_taken_from(browser: &mut Browser, report: &str, store: &Connection) {
     for source in ["train", "heldout"] {
-        // The last one of a page: other groups of its step come before.
+        // This is the last completion of a page, so that other groups of its step come before it.
         browser.open(&format!("{report}#completions?source={source}&step=6-"));
         found(browser, store, &format!("source = '{source}' AND step >= 6"));
         browser.click("#rows > tr:last-child .verdict");
@@ -228,7 +229,7 @@ fn tokens_are_shaded(browser: &mut Browser, report: &str, store: &Connection) {
     same_number(&browser.text(&cell("Advantage")), advantage);
 }
 
-/// Chooses what the tokens of the open completion are shaded by.
+/// Makes the script that chooses what the tokens of the open completion are shaded by.
 fn shade_by(name: &str) -> String {
     format!(
         "(() => {{ const select = document.querySelector('.shade select');
@@ -236,7 +237,7 @@ fn shade_by(name: &str) -> String {
     )
 }
 
-/// A number as the page writes it, in four digits, is this one.
+/// Checks that a number, which the page writes in four digits, is `value`.
 #[track_caller]
 fn same_number(shown: &str, value: f64) {
     let number: f64 = shown.replace('−', "-").parse().unwrap();
@@ -299,7 +300,7 @@ fn a_page_follows_a_run_and_nobody_else() {
     assert_eq!(browser.errors(), [""; 0]);
 
     nobody_else_is_answered(&address);
-    // Nor does one that never asks anything keep it.
+    // A client that never asks anything does not keep the server from ending.
     let idle = TcpStream::connect(host(&address)).unwrap();
     watching.interrupt();
     assert_eq!(watching.end(), Some(0));
@@ -323,20 +324,20 @@ fn take_a_step(store: &Connection) {
     store.execute_batch(step).unwrap();
 }
 
-/// A folder that a variable of the environment names, from the repository's root on.
+/// Returns the folder that an environment variable names, relative to the repository's root.
 fn named(variable: &str) -> PathBuf {
     let path = env::var(variable).unwrap_or_else(|_| panic!("{variable} names a folder"));
     Path::new(&repository("")).join(path)
 }
 
-/// The report of the run in FIREBRICK_SHOTS, in `place`.
+/// Writes the report of the run in FIREBRICK_SHOTS into `place`.
 fn report_of_a_run(place: &Place) -> String {
     let run = named("FIREBRICK_SHOTS");
     place.succeed(&["report", run.to_str().unwrap(), "--out", "report.html"]);
     format!("file://{}", place.path("report.html").display())
 }
 
-/// Tells how long the report takes to be read: the numbers of the book's page on watching.
+/// Tells how long a browser takes to read the report. These are the numbers of the book's page on watching.
 #[test]
 #[ignore = "takes the time of a page"]
 fn times_of_a_report_are_told() {
@@ -400,7 +401,7 @@ fn pictures_of_a_report_are_taken() {
         browser.wait("document.querySelector('[name=fate]').value", "kept");
         browser.click("#rows > tr:first-child .verdict");
         browser.wait("document.querySelectorAll('.panel').length", 1);
-        // Where the run kept no tokens there is no choice.
+        // If the run kept no tokens, there is nothing to choose.
         browser.js(&format!("document.querySelector('.shade') && {}", shade_by("entropy")));
         browser.js("document.querySelector('#rows > tr').scrollIntoView({ behavior: 'instant' })");
         fs::write(to.join(format!("{name}-completion.png")), browser.picture()).unwrap();

@@ -9,7 +9,7 @@ use std::{thread, time::Duration};
 use place::{Outcome, Place, assert_same, repository};
 use serde_json::Value;
 
-/// Starts a run of the tiny recipe under the name `run`.
+/// Returns the arguments that train the tiny recipe under the name `run`.
 fn train(run: &str, more: &[&str]) -> Vec<String> {
     let mut arguments = vec!["train".to_owned(), repository("recipes/ci/tiny.toml")];
     arguments.extend(["--set".to_owned(), format!("name={run}")]);
@@ -22,7 +22,7 @@ fn train(run: &str, more: &[&str]) -> Vec<String> {
     arguments
 }
 
-/// The same, as it is.
+/// Trains the tiny recipe under the name `run`, whatever the outcome.
 fn run(place: &Place, run: &str, more: &[&str]) -> Outcome {
     let arguments = train(run, more);
     place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
@@ -35,7 +35,7 @@ fn succeed(place: &Place, name: &str, more: &[&str]) -> Outcome {
     outcome
 }
 
-/// What a metric was at every step.
+/// Returns a metric's value at every step.
 fn values(place: &Place, run: &str, metric: &str) -> Vec<f64> {
     place.metrics(run).iter().map(|step| step[metric].as_f64().unwrap()).collect()
 }
@@ -64,6 +64,9 @@ fn a_seed_makes_a_run() {
     assert_eq!((lines.len(), lines[6].split(',').count()), (7, 9));
     let table = shown(&["--form", "table", "--last", "2", "loss/entropy"]);
     assert_eq!(table.lines().count(), 3, "{table}");
+    let row = shown(&["--form", "row"]);
+    let row: Vec<&str> = row.lines().last().unwrap().split(" | ").collect();
+    assert!(row[0] == "| a" && row[1].starts_with("cpu (") && row[3] == "6", "{row:?}");
     let verl: Vec<Value> = shown(&["--verl", "--follow"])
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -100,7 +103,7 @@ fn a_seed_makes_a_run() {
     assert_eq!((&summary["steps"], &summary["stopped_because"]), (&6.into(), &"steps".into()));
 }
 
-/// Each asks something of a run that has an answer.
+/// Each query asks something that this run has an answer to.
 #[test]
 fn the_queries_of_the_book_are_answered() {
     let place = Place::new();
@@ -129,14 +132,14 @@ fn a_run_of_a_recipe_in_yaml() {
     let kept = std::fs::read_to_string(place.path("runs/tiny/recipe.toml")).unwrap();
     assert!(kept.contains("steps = 3\n"), "{kept}");
     assert!(in_yaml(&["--resume"]).stderr.contains("now with train.steps = 6 (was 3)"));
-    // The same run as of the TOML file, through a stop in its middle.
+    // The run is the same as that of the TOML file, although it was stopped in its middle.
     succeed(&place, "toml", &[]);
     assert_same(&place.result("tiny"), &place.result("toml"));
     place.succeed(&["eval", "runs/tiny/checkpoints/step-000006"]);
     place.succeed(&["plan", "tiny.yaml"]);
 }
 
-/// The file's name says nothing of a run then, but its folder does.
+/// In this case the file's name says nothing about the run, but its folder does.
 #[test]
 fn a_run_goes_on_by_the_recipe_in_its_folder() {
     let place = Place::new();
@@ -191,12 +194,12 @@ fn a_checkpoint_is_evaluated() {
         assert_eq!(count("tokens"), count("logprobs"), "{line}");
         assert!(count("prompt_tokens") > 0 && line["reference"].is_string(), "{line}");
     }
-    // A file that can't be written is told before anything is computed.
+    // The program reports a file that can't be written before it computes anything.
     let refused = place.run(&["eval", checkpoint, "--completions", "nowhere/answers.jsonl"]);
     assert!(refused.stderr.contains("nowhere/answers.jsonl"), "{}", refused.stderr);
     assert_eq!((refused.stdout.as_str(), refused.code), ("", Some(1)));
 
-    // One sample a prompt, drawn as the run draws its held-out completions.
+    // One sample per prompt is drawn as the run draws its held-out completions.
     let json = place.succeed(&["eval", checkpoint, "--samples", "1", "--json"]).stdout;
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["pass@1"], place.json("runs/a/summary.json")["heldout"]["final"]);
@@ -205,16 +208,16 @@ fn a_checkpoint_is_evaluated() {
     }
 }
 
-/// Twenty steps, so that there is time to kill it in.
+/// Settings with twenty steps, so that there is time to kill the run.
 const LONG: [&str; 2] = ["train.steps=20", "checkpoint.keep=0"];
 
-/// When a run is stopped: so long after the moment at which `begun` holds for it.
+/// The moment at which a run is stopped: so many milliseconds after `begun` holds for it.
 struct Moment {
     begun: fn(&Place, &str) -> bool,
     milliseconds: u64,
 }
 
-/// Before the first checkpoint; in the warm-up after one; between steps, and in them.
+/// The moments are before the first checkpoint, in the warm-up after it, between steps, and in steps.
 const MOMENTS: [Moment; 6] = [
     Moment {
         begun: |place, run| place.path(&format!("runs/{run}/run.db")).exists(),
@@ -227,7 +230,7 @@ const MOMENTS: [Moment; 6] = [
     Moment { begun: |place, run| place.newest(run) >= Some(10), milliseconds: 17 },
 ];
 
-/// Starts or resumes a run and ends it at `moment` with `signal`; none when it was over before.
+/// Starts or resumes a run and ends it at `moment` with `signal`; `None` if the run was over before.
 fn stop_at(
     place: &Place,
     name: &str,
@@ -256,7 +259,7 @@ fn killed_and_resumed(place: &Place, name: &str, more: &[&str]) {
         let outcome = stop_at(place, name, more, moment, kill);
         kills += usize::from(outcome.is_some_and(|outcome| outcome.code != Some(0)));
     }
-    // A machine that is busy with other things may be late for some.
+    // A machine that is busy with other things may be late for some moments.
     assert!(kills >= 3, "the run was over before it could be killed");
     succeed(place, name, &resume);
 }
@@ -294,7 +297,7 @@ fn ctrl_c_ends_a_run_at_once() {
     let place = Place::new();
     succeed(&place, "whole", &LONG);
     let resume: Vec<&str> = LONG.into_iter().chain(["--resume"]).collect();
-    // In the warm-up, then between two checkpoints of the recipe.
+    // The run is interrupted in the warm-up, and then between two checkpoints of the recipe.
     for (more, moment, step) in [(&LONG[..], &MOMENTS[1], 0..1), (&resume, &MOMENTS[3], 2..20)] {
         let outcome = stop_at(&place, "stopped", more, moment, interrupt).unwrap();
         assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
@@ -302,15 +305,15 @@ fn ctrl_c_ends_a_run_at_once() {
         let summary = place.json("runs/stopped/summary.json");
         assert_eq!(summary["stopped_because"], "interrupted");
         assert!(step.contains(&summary["steps"].as_u64().unwrap()), "{summary}");
-        // A step that was interrupted in its updates can't be saved, nor what came before it since the last checkpoint.
+        // If a step is interrupted in its updates, nothing after the last checkpoint can be saved.
         assert!(place.newest("stopped") <= summary["steps"].as_u64());
     }
     succeed(&place, "stopped", &resume);
     assert_same(&place.result("whole"), &place.result("stopped"));
 }
 
-/// The measurement that ends the warm-up is not lost when the run is interrupted in that step: here
-/// the first one, while a long evaluation before it gives the time to interrupt.
+/// The measurement that ends the warm-up is not lost if the run is interrupted in the step of the measurement.
+/// Here this is the first step. A long evaluation before it gives the time to interrupt.
 #[test]
 #[cfg(unix)]
 fn ctrl_c_in_the_last_step_of_the_warm_up() {
@@ -323,7 +326,7 @@ fn ctrl_c_in_the_last_step_of_the_warm_up() {
         "sampling.max_rounds=1",
     ];
     succeed(&place, "whole", &more);
-    // When the first evaluation is over, and the next one has begun.
+    // This holds when the first evaluation is over and the next one has begun.
     let evaluated = |place: &Place, run: &str| {
         let store = rusqlite::Connection::open(place.path(&format!("runs/{run}/run.db")));
         let sql = "SELECT count(verdict) FROM completions";
@@ -404,7 +407,7 @@ fn every_variant_of_the_loop_runs() {
 #[test]
 fn an_epoch_counts_what_is_drawn_and_goes_on_where_it_was() {
     let place = Place::new();
-    // Half of 80 prompts, four a step: ten steps, if no group were filtered.
+    // Half of 80 prompts at four per step would make ten steps, if no group were filtered.
     let epoch = ["train.epochs=0.5", "train.steps=30", "checkpoint.every=1"];
     succeed(&place, "whole", &epoch);
     succeed(&place, "parts", &["train.epochs=0.5", "train.steps=2", "checkpoint.every=1"]);
@@ -422,7 +425,7 @@ fn a_program_of_the_user_s_own_judges() {
     let place = Place::new();
     let short = ["warmup={}", "train.steps=2", "sampling.dynamic=false"];
     let judge = |script: &str| format!("reward.program=['sh','-c','{script}']");
-    // It likes what is longer than five characters, and can tell neither the sum nor its end.
+    // This judge likes completions of more than five characters, and knows neither the sum nor its end.
     let script = "while read -r line; do id=${line#*:}; id=${id%%,*}; \
                   case $line in *completion*:*......*finish*) s=1;; *) s=0.25;; esac; \
                   echo \"{\\\"id\\\": $id, \\\"score\\\": $s}\"; done";
@@ -431,7 +434,7 @@ fn a_program_of_the_user_s_own_judges() {
     assert!(values(&place, "judged", "reward/accuracy").iter().all(|mean| *mean >= 0.25));
     assert_eq!(values(&place, "judged", "reward/error"), [0.0, 0.0]);
 
-    // One that fails now and then is told of once, and counted.
+    // A judge that fails now and then is reported once, and its failures are counted.
     let clumsy = "read -r line || exit; id=${line#*:}; id=${id%%,*}; \
                   [ $((id % 5)) = 4 ] && { echo no idea >&2; exit 7; }; \
                   echo \"{\\\"id\\\": $id, \\\"score\\\": 1}\"";
@@ -444,14 +447,14 @@ fn a_program_of_the_user_s_own_judges() {
     let told = outcome.stderr.matches("of 16 completions could not be judged").count();
     assert_eq!(told, 1, "{}", outcome.stderr);
 
-    // One that only fails ends the run: a step that learns from errors is worth nothing.
+    // A judge that only fails ends the run, because a step that learns from errors is worth nothing.
     let failing = ["reward.kind=command", "reward.restarts=1", &judge("echo no idea >&2; exit 7")];
     let outcome = run(&place, "failing", &[&short[..], &failing].concat());
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert_eq!(outcome.stderr.matches("is given up").count(), 1, "{}", outcome.stderr);
     assert!(outcome.stderr.contains("exit status: 7; its last words: no idea"));
 
-    // What was done before it failed is saved, and goes on with a judge that works.
+    // The steps before the failure are saved, so the run can go on with a judge that works.
     let late = "read -r line || exit; id=${line#*:}; id=${id%%,*}; [ $id -gt 20 ] && exit 7; \
                 echo \"{\\\"id\\\": $id, \\\"score\\\": 1}\"";
     let late = format!("while :; do {late}; done");
@@ -464,7 +467,7 @@ fn a_program_of_the_user_s_own_judges() {
 #[test]
 fn the_cap_on_sampling_ends_a_step_as_the_recipe_says() {
     let place = Place::new();
-    // More groups than one round gives.
+    // A step needs more groups than one round gives.
     let short = ["sampling.prompts_per_step=16", "train.steps=2"];
     let with = |more: &[&'static str]| -> Vec<&str> { short.iter().chain(more).copied().collect() };
     succeed(&place, "smaller", &with(&["sampling.max_rounds=1"]));
@@ -480,7 +483,7 @@ fn the_cap_on_sampling_ends_a_step_as_the_recipe_says() {
     assert!(summary["stopped_because"].as_str().unwrap().starts_with(reason), "{summary}");
     assert_eq!((&summary["steps"], &summary["completions"]["generated"]), (&0.into(), &64.into()));
 
-    // Resumed with a higher cap it is the run that had it from the beginning.
+    // A run that is resumed with a higher cap is the same as one that had this cap from the beginning.
     let higher = with(&["sampling.max_rounds=0"]);
     succeed(&place, "higher", &higher);
     let resume: Vec<&str> = higher.iter().copied().chain(["--resume"]).collect();
@@ -531,8 +534,8 @@ fn the_first_rollout_is_the_warmed_up_policy_s() {
     assert!(difference[0] < 1e-4, "{difference:?}");
 }
 
-/// The place in the data is a number that means other prompts in other data, and a longer
-/// completion leaves less room for prompts.
+/// The place in the data is a number, which means other prompts in other data. A longer completion leaves less
+/// room for prompts, so it makes other data.
 #[test]
 fn a_run_is_not_resumed_on_other_prompts() {
     let place = Place::new();
@@ -589,8 +592,8 @@ fn a_run_that_learns_nothing_says_why_and_ends() {
     }
 }
 
-/// Saved as what it came as, a model is rounded, and a run that went on from the rounded weights would
-/// be another one.
+/// A model is saved in the format it came in, which rounds its weights. A run that went on from the rounded
+/// weights would be another run.
 #[test]
 fn a_run_of_a_bf16_model_goes_on_from_what_it_trained() {
     let place = Place::new();
@@ -634,7 +637,7 @@ fn a_run_of_a_bf16_model_goes_on_from_what_it_trained() {
     assert!(2 * half < full + 8192, "{half} bytes are not bf16, or {full} not f32");
     let config = place.json("runs/whole/checkpoints/step-000004/config.json");
     assert_eq!(config["dtype"], "bfloat16");
-    // The low half of what is trained is not all zeros: there is something to lose.
+    // The low half of the trained weights is not all zeros, so there is something to lose.
     let words = read("whole", trained);
     assert!(words[words.len() - 4000..].as_chunks::<4>().0.iter().any(|word| word[..2] != [0, 0]));
 
@@ -722,8 +725,8 @@ fn a_reward_model_judges_alone_and_as_a_part() {
     assert!(outcome.stderr.contains("no-such-folder"), "{}", outcome.stderr);
 }
 
-/// Threads share the work of every kernel, and no sum depends on how. What shapes this size does not reach is in
-/// `threads_change_nothing` of the kernels.
+/// Threads share the work of every kernel, and no sum depends on how. The test `threads_change_nothing` of the
+/// kernels has the shapes that this size does not reach.
 #[test]
 fn any_number_of_threads_gives_the_same_run() {
     let place = Place::new();

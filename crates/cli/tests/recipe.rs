@@ -1,4 +1,4 @@
-//! What a recipe's author gets to read, and that recipes and their schema agree with the program.
+//! The messages to a recipe's author, and the agreement of recipes and their schema with the program.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -22,7 +22,7 @@ fn with_files(tables: &str) -> String {
     format!("{FILES}\n{tables}\n")
 }
 
-/// The error as the program shows it on a narrow terminal without colour.
+/// Returns the error as the program shows it on a narrow terminal without colour.
 fn error(text: &str, overrides: &[&str]) -> String {
     let overrides: Vec<String> = overrides.iter().map(|&set| set.to_owned()).collect();
     let error = Recipe::parse(Path::new("recipe.toml"), text, &overrides).unwrap_err();
@@ -404,7 +404,7 @@ train = "train.jsonl"
     "#);
 }
 
-/// A place in the text may be anywhere, also beside letters of several bytes.
+/// A fault may be anywhere in the text, also beside letters of several bytes.
 #[test]
 fn every_fault_can_be_drawn() {
     let text = "name = \"ä\"\n[model]\npath = \"ü\"\n[data]\ntrain = \"検査\"\n[rollout]\nä = 1\n";
@@ -437,7 +437,7 @@ fn each_rung_of_the_ladder_changes_one_setting() {
         let keys: Vec<&str> = differences.iter().map(|difference| &*difference.key).collect();
         assert_eq!(keys, pair[1].1, "{} and {}", pair[0].0, pair[1].0);
     }
-    // GRPO as it was: one clip for both sides, a mean of means, every group, nothing about length.
+    // The original GRPO has one clip for both sides, a mean of means, every group, and nothing about length.
     let grpo = rung("0-grpo");
     assert_eq!(grpo.loss.kind.clip_ratios(), (0.2, 0.2));
     assert_eq!(grpo.loss.aggregation, Aggregation::SequenceMean);
@@ -469,7 +469,8 @@ fn every_fault_of_a_recipe_at_once() {
         ]
     );
     assert!(shown.contains("an AMD or Intel card is vulkan"), "{shown}");
-    // What a misspelt key would have allowed is no fault; what has nothing to do with it is.
+    // A setting that the misspelt key would have allowed is no fault. A setting that has nothing to do with the
+    // key is one.
     for (tables, count) in [
         ("[optim]\nlr = -1.0\n[train]\nmini_batch = 4096", 2),
         ("[rollout]\ngroup_siz = 64\n[train]\nmini_batch = 2048", 1),
@@ -478,7 +479,7 @@ fn every_fault_of_a_recipe_at_once() {
         let shown = error(&with_files(tables), &[]);
         assert_eq!(shown.matches("× recipe.toml:").count(), count, "{shown}");
     }
-    // Those of its meaning too.
+    // Faults of the recipe's meaning are shown together too.
     let tables =
         "[train]\nmini_batch = 4096\n[reward]\noverlong = { buffer = 2048, penalty = 1.0 }";
     let shown = error(&with_files(tables), &[]);

@@ -1,4 +1,4 @@
-//! What is sampled: dynamic sampling in its forms, and the prompt memory, through whole runs.
+//! Sampling in whole runs: the forms of dynamic sampling, and the prompt memory.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -6,7 +6,7 @@ mod place;
 
 use place::{Outcome, Place, assert_same};
 
-/// Few prompts, so that each comes again and again.
+/// Settings with few prompts, so that each comes again and again.
 const FEW: [&str; 3] = ["data.train_size=20", "eval.every=2", "checkpoint.every=100"];
 
 fn run(place: &Place, name: &str, more: &[&str]) -> Outcome {
@@ -35,7 +35,7 @@ fn a_memory_passes_over_prompts_before_they_are_paid_for() {
         let (skipped, put_back) = (total("sampling/skipped"), total("sampling/skipped_put_back"));
         assert!(skipped > put_back, "{name}: {skipped} skipped, {put_back} put back");
         assert_eq!(total("sampling/completions_skipped"), (skipped - put_back) * 4.0);
-        // The first step knows nothing; in the end every prompt was sampled once.
+        // The first step knows nothing. In the end every prompt was sampled.
         assert_eq!(place.values(name, "sampling/skipped")[0], 0.0);
         assert_eq!(*place.values(name, "sampling/memory_prompts").last().unwrap(), 20.0);
         for step in &steps {
@@ -50,8 +50,8 @@ fn a_memory_passes_over_prompts_before_they_are_paid_for() {
 #[test]
 fn a_skipped_prompt_is_tried_again() {
     let place = Place::new();
-    // No completion has a letter: every group is all wrong, every prompt that was sampled is skipped,
-    // and there is nothing else.
+    // No completion has a letter, so every group is all wrong. Every prompt that was sampled is skipped, and soon
+    // there are no others.
     let hopeless = [
         "reward={kind=\"regex\",pattern=\"z\",matches=true}",
         "sampling.max_rounds=2",
@@ -70,13 +70,13 @@ fn a_skipped_prompt_is_tried_again() {
         if !more.is_empty() {
             succeed(&place, name, more);
         }
-        // No round is empty, and none looks for ever.
+        // No round is empty, and no round searches for ever.
         let groups = place.values(name, "sampling/groups_sampled");
         let rounds = place.values(name, "sampling/rounds");
         assert_eq!(rounds, [2.0; 12]);
         assert!(groups.iter().all(|&groups| groups >= 2.0), "{name}: {groups:?}");
     }
-    // All that is skipped is explored: as if there were no memory.
+    // Every skipped prompt is explored, as if there were no memory.
     assert_eq!(sum(&place, "explore", "sampling/completions_skipped"), 0.0);
     assert!(sum(&place, "explore", "sampling/skipped") > 0.0);
     assert!(sum(&place, "lost", "sampling/completions_skipped") > 0.0);
@@ -90,7 +90,7 @@ fn options_of_the_memory_change_what_is_passed_over() {
         sum(&place, name, "sampling/completions_skipped")
     };
     let variance = saved("variance", &[VARIANCE]);
-    // Of the prompts that have a record only those are not skipped that were half right.
+    // This skips every prompt that has a record, unless half of its completions were right.
     assert!(saved("most", &[VARIANCE, "sampling.memory.min_variance=0.99"]) > variance);
     let none = saved(
         "none",
@@ -106,7 +106,7 @@ fn options_of_the_memory_change_what_is_passed_over() {
     assert_ne!(forgetful, posterior);
 }
 
-/// A step whose groups are not refilled lacks what the memory left out.
+/// If its groups are not refilled, a step lacks the prompts that the memory left out.
 #[test]
 fn a_step_is_smaller_by_what_was_skipped() {
     let place = Place::new();
@@ -130,7 +130,7 @@ fn a_resumed_run_remembers() {
         assert!(sum(&place, &whole, "sampling/skipped") > 0.0);
     }
     let memory = "runs/variance-stopped/checkpoints/step-000010/trainer/prompts.safetensors";
-    // With sums a damaged one is passed over.
+    // With sums the program would pass over a damaged checkpoint.
     let sums = "runs/variance-stopped/checkpoints/step-000010/trainer/SHA256SUMS";
     std::fs::remove_file(place.path(sums)).unwrap();
     let mut bytes = std::fs::read(place.path(memory)).unwrap();
@@ -141,7 +141,7 @@ fn a_resumed_run_remembers() {
     assert!(outcome.stderr.contains("prompts.safetensors"), "{}", outcome.stderr);
     assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
 
-    // A memory that was lost, or is another checkpoint's, is not an empty one.
+    // A memory that was lost, or that belongs to another checkpoint, does not count as an empty memory.
     let resume = ["train.steps=11", VARIANCE, "--resume"];
     std::fs::remove_file(place.path(memory)).unwrap();
     let outcome = run(&place, "variance-stopped", &resume);
@@ -187,7 +187,7 @@ fn groups_without_spread_are_refilled_replaced_dropped_or_trained_on() {
     assert!(filtered.iter().zip(&copied).all(|(filtered, copied)| filtered == copied));
     assert!(copied.iter().sum::<f64>() > 0.0);
     assert_eq!(rounds, [1.0; 4]);
-    // With a ratio that a round does not reach, another one is sampled, and the cap is one.
+    // If a round does not reach the ratio, another round is sampled. A cap of one round still holds.
     let much = ["sampling.dynamic={kind=\"replace\",min_ratio=0.9}"];
     let (kept, _, _, rounds) = of("much", &much);
     assert!(rounds.iter().any(|&rounds| rounds > 1.0), "{rounds:?}");
@@ -214,7 +214,7 @@ fn groups_without_spread_are_refilled_replaced_dropped_or_trained_on() {
     assert_eq!(tokens("mean")[0], tokens("replace")[0]);
 }
 
-/// Nothing of a group is left when no completion ends within the limit.
+/// If no completion ends within the limit, nothing of a group is left.
 #[test]
 fn a_group_of_which_nothing_counts_is_never_trained_on() {
     let place = Place::new();
@@ -229,7 +229,7 @@ fn a_group_of_which_nothing_counts_is_never_trained_on() {
         assert_eq!(filtered, place.values(name, "sampling/groups_sampled"), "{name}");
         place.values(name, "sampling/rounds")[0]
     };
-    // Where groups are meant to be there it is sampled anew, up to the cap.
+    // A step that needs groups samples more rounds, up to the cap.
     let capped = &["sampling.max_rounds=3"];
     assert_eq!(of("filter", "sampling.dynamic=filter", capped), 3.0);
     assert_eq!(of("replace", "sampling.dynamic=replace", capped), 3.0);

@@ -1,4 +1,4 @@
-//! `firebrick score`: what it says of rows, and of what is none.
+//! `firebrick score`: its verdicts on rows, and its words on lines that are no rows.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -12,7 +12,7 @@ use std::{
 use place::{Outcome, Place};
 use serde_json::{Value, json};
 
-/// The same answer, right and wrong, under several rules.
+/// Rows with one answer, right and wrong, under several rules.
 const ROWS: &str = include_str!("data/answers.jsonl");
 
 fn place() -> Place {
@@ -21,7 +21,7 @@ fn place() -> Place {
     place
 }
 
-/// The cells of the summary, without the times, which are a clock's.
+/// Returns the cells of the summary without the times, which are a clock's.
 fn table(text: &str) -> Vec<Vec<&str>> {
     text.lines()
         .take_while(|line| !line.starts_with("skipped") && !line.starts_with("unreadable"))
@@ -238,7 +238,7 @@ fn an_empty_file_has_no_rows() {
     assert_eq!(place.succeed(&["score", "--rows", "empty.jsonl"]).stdout, "");
 }
 
-/// More rows than a batch, and files before and after: the order is that of the arguments.
+/// Standard input has more rows than a batch, with files before and after it. The order is that of the arguments.
 #[test]
 fn standard_input_is_a_file_among_others() {
     let place = place();

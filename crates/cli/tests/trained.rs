@@ -7,7 +7,7 @@ mod place;
 use place::Place;
 use rusqlite::Connection;
 
-/// A group that was put aside is trained on by a later step, and so are its completions.
+/// A later step trains on a group that was put aside, and on the group's completions.
 #[test]
 fn groups_of_an_earlier_step_are_trained_on_too() {
     let place = Place::new();
@@ -33,7 +33,7 @@ fn tokens_are_recorded_with_what_their_update_began_with() {
     let entropy = place.values("a", "loss/entropy");
     let change = place.values("a", "loss/logprob_change");
 
-    // Steps, completions with an advantage, and those with lists.
+    // The query gives steps, completions with an advantage, and completions with lists.
     let sql = "SELECT step, count(*), count(ratios), total(advantage) FROM groups JOIN trained USING (group_id) GROUP BY step";
     let mut query = database.prepare(sql).unwrap();
     let steps: Vec<(i64, i64, i64, f64)> = query
@@ -45,7 +45,7 @@ fn tokens_are_recorded_with_what_their_update_began_with() {
     for (step, completions, looked, advantages) in steps {
         assert!(completions > 0, "step {step}");
         assert_eq!(looked, if step % 2 == 0 { completions } else { 0 }, "step {step}");
-        // Those of a group are centred.
+        // The advantages of a group are centred.
         assert!(advantages.abs() < 1e-3 * completions as f64, "step {step}: {advantages}");
         if looked == 0 {
             continue;
@@ -60,7 +60,7 @@ fn tokens_are_recorded_with_what_their_update_began_with() {
             .query_row(&lists, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
             .unwrap();
         assert!(tokens >= completions);
-        // The step's own means are over the same tokens; near 1 a ratio is 1 and the change of its logarithm.
+        // The step's own means are over the same tokens. Near 1, a ratio is 1 plus the change of its logarithm.
         let at = step as usize - 1;
         assert!(
             (mean - entropy[at]).abs() < 1e-4 * entropy[at].max(1e-2),

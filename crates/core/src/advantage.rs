@@ -1,9 +1,11 @@
+//! The trait `AdvantageEstimator`, which turns the rewards of a step into advantages.
+
 use crate::RewardedGroup;
 
 /// Turns the rewards of a step into advantages.
 ///
-/// An estimator sees the whole step, so it may normalise over a group, over the step, or each part of
-/// a reward by itself.
+/// An estimator sees the whole step. So it may normalise over a group, over the step, or each part of a reward by
+/// itself.
 ///
 /// ```
 /// use firebrick_core::{AdvantageEstimator, Advantages, RewardedGroup};
@@ -23,9 +25,9 @@ use crate::RewardedGroup;
     label = "needs `fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages>`"
 )]
 pub trait AdvantageEstimator: Send + Sync {
-    /// One entry per group of the step, in their order. The shaped rewards count
-    /// ([`RewardedGroup::shaped`]), also of completions that are out of the loss. The numbers are finite
-    /// for finite rewards.
+    /// Returns one entry per group of the step, in the groups' order. An estimator uses the shaped rewards
+    /// ([`RewardedGroup::shaped`]), also those of completions that are out of the loss. The numbers are finite if
+    /// the rewards are.
     fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages>;
 }
 
@@ -40,7 +42,7 @@ impl<T: AdvantageEstimator + ?Sized> AdvantageEstimator for Box<T> {
 pub enum Advantages {
     /// One number per completion, for each of its tokens.
     PerCompletion(Vec<f32>),
-    /// One list per completion, with a number for each of its tokens, also those that the policy did not
-    /// write; their numbers are not used.
+    /// One list per completion, with a number for each of its tokens. The list also has numbers for tokens that
+    /// the policy did not write; those numbers are not used.
     PerToken(Vec<Vec<f32>>),
 }

@@ -1,11 +1,14 @@
+//! Completions: the tokens that a policy wrote, their log-probabilities, their text, and why they ended.
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Outcome, TokenId, Version};
 
-/// The tokens behind a prompt: the policy's own, and in a conversation also those that it was told.
+/// The tokens behind a prompt: the policy's own tokens, and in a conversation also the tokens that the policy was
+/// told.
 ///
-/// `tokens`, `mask` and `logprobs` have one entry per token. The constructors keep them so, which is
-/// why the struct cannot be written out by hand elsewhere.
+/// `tokens`, `mask` and `logprobs` have one entry per token. The constructors ensure this; other crates cannot
+/// write the struct out by hand.
 ///
 /// ```
 /// use firebrick_core::{Completion, FinishReason};
@@ -22,50 +25,49 @@ use crate::{Outcome, TokenId, Version};
 #[serde(try_from = "Stored", into = "Stored")]
 #[non_exhaustive]
 pub struct Completion {
-    /// In their order; a stop token, when one was sampled, is the last of them.
+    /// The tokens in their order. A stop token, if one was sampled, is the last.
     pub tokens: Vec<TokenId>,
-    /// True where the policy wrote the token; false where an environment did, such as the answer of
-    /// a tool. Only tokens of the policy are trained on, counted and measured.
+    /// True if the policy wrote the token, false if an environment did, such as a tool that answers. Only the
+    /// policy's tokens are trained on, counted and measured.
     pub mask: Vec<bool>,
-    /// Natural log-probability of each token under the policy that sampled it, at the sampling
-    /// temperature and over the whole vocabulary (before top-k and top-p): ≤ 0. It is 0 where the mask is
-    /// false.
+    /// The natural log-probability of each token under the policy that sampled it, at the sampling temperature and
+    /// over the whole vocabulary (before top-k and top-p): ≤ 0. It is 0 where the mask is false.
     pub logprobs: Vec<f32>,
-    /// Which weights wrote it, as its engine was told. A completion that spans two versions has the older
-    /// one.
+    /// The number of the weights that wrote the completion, as the engine was told. A completion that spans two
+    /// versions has the older number.
     pub policy_version: Version,
-    /// `tokens` as text, without special tokens. In a conversation the words of both sides, one turn after the other, as far as
-    /// the policy read them.
+    /// `tokens` as text, without special tokens. The text of a conversation has the words of both sides, turn
+    /// after turn, as far as the policy read them.
     pub text: String,
-    /// Why it ended.
+    /// The reason why the completion ended.
     pub finish: FinishReason,
-    /// The environment's part in it; none where it talked with none.
+    /// The environment's part in the completion; `None` if the policy talked with no environment.
     pub outcome: Option<Outcome>,
 }
 
 impl Completion {
-    /// Tokens that the policy wrote, all of them, with their log-probabilities.
+    /// Makes a completion from tokens that the policy wrote, all of them, with their log-probabilities.
     ///
     /// # Panics
-    /// When there are not as many log-probabilities as tokens.
+    /// Panics if there are not as many log-probabilities as tokens.
     pub fn written(tokens: Vec<TokenId>, logprobs: Vec<f32>, finish: FinishReason) -> Self {
         assert_eq!(tokens.len(), logprobs.len(), "every token has a log-probability");
         let mask = vec![true; tokens.len()];
         Completion { tokens, mask, logprobs, finish, ..Completion::default() }
     }
 
-    /// A text without tokens, that ended by itself: all that a verifier looks at.
+    /// Makes a completion from a text, without tokens. It ended by itself. A verifier needs no more.
     pub fn of_text(text: impl Into<String>) -> Self {
         Completion { text: text.into(), ..Completion::default() }
     }
 
-    /// The same with another text.
+    /// Returns the completion with another text.
     pub fn with_text(mut self, text: impl Into<String>) -> Self {
         self.text = text.into();
         self
     }
 
-    /// The same, written by the weights of that number.
+    /// Returns the completion as written by the weights with the number `version`.
     pub fn with_version(mut self, version: Version) -> Self {
         self.policy_version = version;
         self
@@ -74,7 +76,7 @@ impl Completion {
     /// Appends tokens that the policy wrote.
     ///
     /// # Panics
-    /// When there are not as many log-probabilities as tokens.
+    /// Panics if there are not as many log-probabilities as tokens.
     pub fn write(&mut self, tokens: &[TokenId], logprobs: &[f32]) {
         assert_eq!(tokens.len(), logprobs.len(), "every token has a log-probability");
         self.tokens.extend(tokens);
@@ -89,13 +91,13 @@ impl Completion {
         self.mask.resize(self.tokens.len(), false);
     }
 
-    /// How many tokens the policy wrote: the length that shaping and metrics mean.
+    /// Counts the tokens that the policy wrote. Shaping and metrics use this number as the length.
     pub fn count(&self) -> usize {
         self.mask.iter().filter(|&&own| own).count()
     }
 }
 
-/// A completion in a file, where a mask without holes is left out.
+/// A completion in a file. The file leaves out a mask without holes.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     tokens: Vec<TokenId>,
@@ -113,7 +115,7 @@ struct Stored {
 impl TryFrom<Stored> for Completion {
     type Error = String;
 
-    /// A log-probability that is missing must not become one of 0, which says that the token was certain.
+    /// Refuses a missing log-probability. It must not become 0, which says that the token was certain.
     fn try_from(stored: Stored) -> Result<Self, String> {
         let Stored { tokens, mask, logprobs, policy_version, text, finish, outcome } = stored;
         let mask = mask.unwrap_or_else(|| vec![true; tokens.len()]);
@@ -139,7 +141,7 @@ impl From<Completion> for Stored {
     }
 }
 
-/// Why a completion ended.
+/// The reason why a completion ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -147,12 +149,12 @@ pub enum FinishReason {
     /// A stop token was sampled.
     #[default]
     Stop,
-    /// The token limit was reached: the completion is truncated.
+    /// The completion reached the token limit: it is truncated.
     Length,
 }
 
 impl FinishReason {
-    /// As files have it: `stop` or `length`.
+    /// Returns the name that files use: `stop` or `length`.
     pub fn name(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",
@@ -161,13 +163,13 @@ impl FinishReason {
     }
 }
 
-/// Turns tokens back into text: the one thing a rollout engine needs from a tokenizer.
+/// Turns tokens back into text. A rollout engine needs nothing else from a tokenizer.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot turn tokens into text",
     label = "needs `fn detokenize(&self, tokens: &[TokenId]) -> String`"
 )]
 pub trait Detokenizer: Send + Sync {
-    /// The text of `tokens`, special tokens left out. Unknown ids are skipped, never an error.
+    /// Returns the text of `tokens` without special tokens. It skips unknown ids and never fails.
     fn detokenize(&self, tokens: &[TokenId]) -> String;
 }
 

@@ -1,11 +1,10 @@
-//! Devices by name. Which of them a machine has, and what they can do, is `firebrick-device`'s.
+//! Names of devices. The crate `firebrick-device` knows which devices a machine has and what they can do.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// An API that tensors are computed through. Each but `cpu` has to be built in, with the cargo
-/// feature of its name.
+/// An API that computes tensors. Each API but `cpu` has to be built in, with the cargo feature of its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -15,7 +14,7 @@ pub enum Kind {
     Cpu,
     /// Any GPU with a Vulkan driver: AMD, Intel, NVIDIA and others.
     Vulkan,
-    /// Any GPU, through whichever of Vulkan, DirectX 12, OpenGL and Metal the machine has.
+    /// Any GPU, through Vulkan, DirectX 12, OpenGL or Metal, whichever the machine has.
     Wgpu,
     /// Apple GPUs.
     Metal,
@@ -26,11 +25,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, compiled in or not.
+    /// All kinds, compiled in or not.
     pub const ALL: [Kind; 6] =
         [Kind::Cpu, Kind::Vulkan, Kind::Wgpu, Kind::Metal, Kind::Cuda, Kind::Rocm];
 
-    /// As in a recipe; the cargo feature of each but the CPU has the same name.
+    /// Returns the name that a recipe uses. The cargo feature has the same name; the CPU needs none.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Cpu => "cpu",
@@ -52,9 +51,9 @@ impl fmt::Display for Kind {
 /// A device of this machine: `cpu`, `vulkan:0`, `cuda:1`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// Its API.
+    /// The device's API.
     pub kind: Kind,
-    /// Its place among those of its kind, counted from 0.
+    /// The device's place among the devices of its kind, counted from 0.
     pub index: usize,
 }
 
@@ -67,7 +66,8 @@ impl fmt::Display for Name {
     }
 }
 
-/// What to write for a card's maker, or for what else people call a GPU; none for other words.
+/// Returns the hint for a card's maker, or for another word that people use for a GPU: what to write instead.
+/// Returns `None` for other words.
 ///
 /// ```
 /// assert_eq!(firebrick_core::device::meant("AMD"), Some("an AMD or Intel card is vulkan"));
@@ -97,7 +97,7 @@ pub struct ParseNameError(String);
 impl FromStr for Name {
     type Err = ParseNameError;
 
-    /// Without a number it is the first of its kind.
+    /// Reads a name. A name without a number means the first device of its kind.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let refuse = || ParseNameError(text.to_owned());
         let (kind, index) = match text.split_once(':') {

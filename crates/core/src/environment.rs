@@ -1,13 +1,15 @@
+//! The traits of environments and their episodes, with replies and the outcome of a conversation.
+
 use serde::{Deserialize, Serialize};
 
 use crate::Prompt;
 
-/// Something that a policy talks with: a game, a tool, a simulated user. The policy takes a turn and hears the reply,
-/// until the episode is over.
+/// A partner that a policy talks with: a game, a tool, a simulated user. The policy takes a turn and hears the
+/// reply, until the episode is over.
 ///
-/// All completions of a group begin an episode of the same prompt, and they are compared with each other. So an episode
-/// has to follow from its prompt and from what the policy says, and from nothing else: no clock, and no luck but what the
-/// prompt's id seeds.
+/// All completions of a group begin an episode of the same prompt, and they are compared with each other. So an
+/// episode may depend only on its prompt and on the policy's words. It must not depend on a clock, nor on any
+/// chance but the one that the prompt's id seeds.
 ///
 /// ```
 /// use firebrick_core::{Environment, EnvironmentFailed, Episode, Prompt, Reply};
@@ -38,29 +40,29 @@ use crate::Prompt;
     label = "needs `fn begin(&self, prompt: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed>`"
 )]
 pub trait Environment: Send + Sync {
-    /// Begins an episode. It is called from several threads at once.
+    /// Begins an episode. Several threads call this at once.
     ///
     /// # Errors
-    /// When there is none to be had.
+    /// Fails if the environment has no episode to give.
     fn begin(&self, prompt: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed>;
 
-    /// Tells how many episodes may be open at once; at least 1. The others wait for their turn.
+    /// Returns the number of episodes that may be open at once; at least 1. Other episodes wait for their turn.
     fn sessions(&self) -> usize {
         usize::MAX
     }
 }
 
-/// One conversation with an [`Environment`]. Dropped, it is over.
+/// One conversation with an [`Environment`]. Dropping it ends it.
 pub trait Episode: Send {
-    /// Answers what the policy said in its turn: its tokens as text, special ones left out.
+    /// Answers the words that the policy wrote in its turn: the turn's tokens as text, without special tokens.
     ///
     /// # Errors
-    /// When the environment fails. What the policy says is never a reason: a move that is against the rules has a
+    /// Fails if the environment fails. The policy's words are never a reason: a move against the rules gets a
     /// reply too.
     fn step(&mut self, said: &str) -> Result<Reply, EnvironmentFailed>;
 
-    /// The words that the episode began with, for prompts that are made of an environment's own tasks. The policy has
-    /// read them in its prompt.
+    /// Returns the words that the episode began with, if the prompt was made from one of the environment's own
+    /// tasks. The policy has read them in its prompt.
     fn opening(&self) -> &str {
         ""
     }
@@ -71,34 +73,35 @@ pub trait Episode: Send {
 pub struct Reply {
     /// The words that the policy reads before its next turn.
     pub heard: String,
-    /// The reward of this turn, any finite number; none where the environment gives none.
+    /// The reward of this turn, any finite number; `None` if the environment gives no reward.
     pub reward: Option<f32>,
-    /// True where the episode is over.
+    /// True if the episode is over.
     pub over: bool,
 }
 
 impl Reply {
-    /// Words, without a reward; the episode goes on.
+    /// Makes a reply of words without a reward; the episode goes on.
     pub fn heard(words: impl Into<String>) -> Self {
         Reply { heard: words.into(), reward: None, over: false }
     }
 
-    /// The last words, and the reward.
+    /// Makes the last reply: its words and the reward.
     pub fn over(words: impl Into<String>, reward: f32) -> Self {
         Reply { heard: words.into(), reward: Some(reward), over: true }
     }
 }
 
-/// Why an environment does not answer, in a sentence.
+/// The reason why an environment does not answer, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentFailed {
-    /// It has no room now, or is not there: the same is asked again later, and an episode that has begun is kept.
+    /// The environment has no room now, or cannot be reached. The request is repeated later, and an episode that
+    /// has begun is kept.
     #[error("{0}")]
     Busy(String),
-    /// This episode is lost, and nobody knows what its completion is worth. Others may go on.
+    /// This episode is lost, and nobody knows what its completion is worth. Other episodes may go on.
     #[error("{0}")]
     Episode(String),
-    /// No episode can be had any more: the run ends, finished steps saved.
+    /// The environment can give no more episodes. The run ends; its finished steps are saved.
     #[error("{0}")]
     Environment(String),
 }
@@ -106,38 +109,39 @@ pub enum EnvironmentFailed {
 /// An environment's part in a completion.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The sum of its rewards; none where it gave none.
+    /// The sum of the environment's rewards; `None` if it gave no reward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<f32>,
-    /// Turns that the policy took.
+    /// The number of turns that the policy took.
     pub turns: usize,
-    /// What ended the conversation.
+    /// The reason why the conversation ended.
     pub ended: Ended,
-    /// Its last words, at most [`Outcome::CLOSING`] letters of them; the policy did not read them.
+    /// The environment's last words, at most [`Outcome::CLOSING`] letters of them. The policy did not read them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub closing: String,
-    /// Why it failed; empty where it did not. A completion whose environment failed has no verdict.
+    /// The reason why the environment failed; empty if it did not fail. A completion whose environment failed has
+    /// no verdict.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub failure: String,
 }
 
 impl Outcome {
-    /// Letters of an environment's last words that are kept.
+    /// The number of letters that are kept of an environment's last words.
     pub const CLOSING: usize = 300;
 }
 
-/// What ended a conversation.
+/// The reason why a conversation ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// The environment: the episode is over.
+    /// The environment ended the episode.
     #[default]
     Over,
     /// The policy took as many turns as it may.
     Turns,
-    /// It wrote as many tokens as it may.
+    /// The policy wrote as many tokens as it may.
     Tokens,
-    /// The reply had more tokens than it may hear.
+    /// The reply had more tokens than the policy may hear.
     Heard,
     /// The environment failed.
     Failed,

@@ -1,3 +1,5 @@
+//! Worked examples, which supervised steps imitate.
+
 use crate::TokenId;
 
 /// A prompt with a completion to imitate.
@@ -7,12 +9,13 @@ pub struct WorkedExample {
     pub prompt: Vec<TokenId>,
     /// The completion's tokens; the last is the end token.
     pub completion: Vec<TokenId>,
-    /// One entry per token of the completion: false where an environment wrote it, which is read and not imitated.
+    /// One entry per token of the completion: false if an environment wrote the token. The policy reads such a
+    /// token and does not imitate it.
     pub mask: Vec<bool>,
 }
 
 impl WorkedExample {
-    /// An example of which the policy writes the whole completion.
+    /// Makes an example whose whole completion the policy writes.
     pub fn new(prompt: Vec<TokenId>, completion: Vec<TokenId>) -> Self {
         let mask = vec![true; completion.len()];
         WorkedExample { prompt, completion, mask }

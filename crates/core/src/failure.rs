@@ -1,3 +1,5 @@
+//! Failures of devices: a driver's panic caught as an error, and sorted by its cause.
+
 use std::{
     any::Any,
     fmt,
@@ -8,39 +10,39 @@ use std::{
     },
 };
 
-/// What a device said when it failed.
+/// The error of a device that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// In its own words.
+    /// The message in the device's own words.
     pub message: String,
-    /// Where in the code it panicked, if it did and [`keep_panics_quiet`] was called.
+    /// The place in the code that panicked; `None` if nothing panicked or [`keep_panics_quiet`] was not called.
     pub place: Option<String>,
 }
 
-/// What a failure means for what comes after it.
+/// The kind of a failure, which decides how the program can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// There was not enough memory. What was allocated before can still be read.
+    /// There was not enough memory. Earlier allocations can still be read.
     OutOfMemory {
-        /// Bytes that were asked for, where the driver says so.
+        /// The number of bytes asked for, if the driver tells it.
         asked: Option<u64>,
     },
-    /// The device is gone, and with it all that it held.
+    /// The device is gone, and so is everything on it.
     Lost,
-    /// Our own code panicked, and not the driver's.
+    /// Firebrick's own code panicked, not the driver.
     Bug,
     /// Anything else: a kernel that was refused, a driver's error.
     Other,
 }
 
 impl Failure {
-    /// A failure with the driver's words.
+    /// Makes a failure with the driver's words.
     pub fn new(message: impl Into<String>) -> Self {
         Failure { message: message.into(), place: None }
     }
 
-    /// What the words mean. burn hands errors on as text, so it is the text that tells; these are the
-    /// texts of cubecl-runtime 0.11.3 (`server/base.rs`) and of wgpu.
+    /// Tells the cause from the message. burn hands errors on as text, so only the text can tell. The texts here
+    /// are those of cubecl-runtime 0.11.3 (`server/base.rs`) and of wgpu.
     pub fn cause(&self) -> Cause {
         let text = &self.message;
         let sizes = [
@@ -55,7 +57,7 @@ impl Failure {
             }
         }
         let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-        // Our places are relative to the workspace, a dependency's are not.
+        // Places in our code are relative to the workspace. Places in a dependency are not.
         let ours = |place: &String| place.starts_with("crates/") || place.starts_with("models/");
         if says(&["out-of-memory", "OutOfMemory", "Out of Memory", "out of memory"]) {
             Cause::OutOfMemory { asked: None }
@@ -87,13 +89,13 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Runs what may panic in a driver, and gives the panic as an error.
+/// Runs work that may panic in a driver, and returns the panic as an error.
 ///
-/// burn's operations have no `Result`: an allocation that fails or a device that is lost panics.
-/// Whatever `work` was changing is not to be used any more when it failed.
+/// burn's operations have no `Result`: they panic if an allocation fails or the device is lost. After a failure
+/// the caller must not use the values that `work` was changing.
 ///
 /// # Errors
-/// When it panicked.
+/// Fails if `work` panicked.
 pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     GUARDS.fetch_add(1, Ordering::SeqCst);
     *place() = None;
@@ -103,11 +105,12 @@ pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
         .map_err(|payload| Failure { message: words(&*payload).to_owned(), place: place().take() })
 }
 
-/// Runs what may run out of a device's memory, and gives that alone as an error; any other panic goes on.
-/// The device can still be used: what was allocated before is there, and smaller work may well succeed.
+/// Runs work that may run out of a device's memory, and returns only that failure as an error. Any other panic
+/// goes on. The device can still be used afterwards: earlier allocations are there, and smaller work may well
+/// succeed.
 ///
 /// # Errors
-/// When there was not enough memory.
+/// Fails if there was not enough memory.
 pub fn guard_memory<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         let failure = Failure::new(words(&*payload));
@@ -118,19 +121,18 @@ pub fn guard_memory<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     })
 }
 
-/// The words of a panic.
+/// Returns the words of a panic.
 fn words(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied())
         .unwrap_or("it panicked without a message")
 }
 
-/// Stops panics from being printed while a [`guard`] is there to catch them: their place becomes
-/// part of the failure instead. With `RUST_BACKTRACE` set they are printed all the same. For a
-/// program's `main`.
+/// Stops panics from being printed while a [`guard`] is there to catch them. Their place becomes part of the
+/// failure instead. If `RUST_BACKTRACE` is set, they are printed all the same. A program calls this in its `main`.
 ///
-/// A driver's work runs on a thread of its own, whose panics burn carries over to the caller; so
-/// this holds for every thread.
+/// A driver works on a thread of its own, and burn carries that thread's panics over to the caller. So this holds
+/// for every thread.
 pub fn keep_panics_quiet() {
     let print = panic::take_hook();
     let talkative = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
@@ -145,11 +147,11 @@ pub fn keep_panics_quiet() {
     }));
 }
 
-/// Guards that are at work, on any thread.
+/// The number of guards at work, on any thread.
 static GUARDS: AtomicUsize = AtomicUsize::new(0);
 
-/// Where the latest panic was: of two at once it may be the other's, which a program that computes
-/// on one thread has no use for.
+/// The place of the latest panic. If two threads panic at once, a guard may get the other's place. A program that
+/// computes on one thread has no such trouble.
 static PLACE: Mutex<Option<String>> = Mutex::new(None);
 
 fn place() -> std::sync::MutexGuard<'static, Option<String>> {
@@ -184,7 +186,7 @@ mod tests {
         let elsewhere = || std::thread::spawn(|| panic!("no kernel\nBacktrace:\n 0: main")).join();
         let failure = guard(|| elsewhere().unwrap_or_else(|payload| panic::resume_unwind(payload)));
         let told = failure.unwrap_err().to_string();
-        // Its place is the process's latest, which here may be another test's.
+        // The place is that of the process's latest panic, which may be another test's.
         assert!(told.starts_with("no kernel") && !told.contains("main"), "{told}");
     }
 }

@@ -1,3 +1,5 @@
+//! Groups of completions with their rewards, and the trait of filters that choose among groups.
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Completion, Prompt, Reward, Step};
@@ -5,14 +7,15 @@ use crate::{Completion, Prompt, Reward, Step};
 /// One prompt and the completions that were sampled for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// The question.
+    /// The question of the group.
     pub prompt: Prompt,
-    /// Its `group_size` answers.
+    /// The answers to the prompt, `group_size` of them.
     pub completions: Vec<Completion>,
-    /// The step whose policy wrote them; older than the current step for a surplus group.
+    /// The step whose policy wrote the completions. It is older than the current step if the group is a surplus
+    /// group.
     pub step: Step,
-    /// Which draw from the prompt source this was, counted over the whole run. A prompt drawn
-    /// twice is two draws, and gets other completions.
+    /// The number of this draw from the prompt source, counted over the whole run. A prompt drawn twice counts as
+    /// two draws and gets new completions.
     pub draw: u64,
 }
 
@@ -26,12 +29,12 @@ pub struct RewardedGroup {
 }
 
 impl RewardedGroup {
-    /// The accuracy rewards of the completions that count, before shaping.
+    /// Returns the accuracy rewards of the completions that count, before shaping.
     pub fn live_accuracies(&self) -> impl Iterator<Item = f32> {
         self.rewards.iter().filter(|reward| reward.live).map(|reward| reward.accuracy)
     }
 
-    /// Its completions and rewards without those that have no verdict.
+    /// Returns the group without the completions that have no verdict.
     pub fn judged(&self) -> RewardedGroup {
         let mut judged = self.clone();
         let mut keep = self.rewards.iter().map(Reward::is_judged);
@@ -40,7 +43,7 @@ impl RewardedGroup {
         judged
     }
 
-    /// The rewards after shaping, one per completion.
+    /// Returns the rewards after shaping, one per completion.
     pub fn shaped(&self) -> impl Iterator<Item = f32> {
         self.rewards.iter().map(|reward| reward.shaped)
     }
@@ -50,18 +53,18 @@ impl RewardedGroup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It is trained on.
+    /// The step trains on the group.
     Kept,
-    /// It was put aside for the next step, or dropped, because there were enough.
+    /// The group was put aside for the next step, or dropped, because there were enough groups.
     Surplus,
-    /// The filter left it out.
+    /// The filter left the group out.
     Filtered,
-    /// None of its completions counts.
+    /// None of the group's completions counts.
     Masked,
 }
 
 impl Fate {
-    /// As files have it.
+    /// Returns the name that files use.
     pub fn name(self) -> &'static str {
         match self {
             Fate::Kept => "kept",
@@ -72,13 +75,13 @@ impl Fate {
     }
 }
 
-/// Decides which groups are worth an update: dynamic sampling's rule.
+/// Decides which groups are worth an update. This is the rule of dynamic sampling.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not decide which groups are kept",
     label = "needs `fn keep(&self, group: &RewardedGroup) -> bool`"
 )]
 pub trait GroupFilter: Send + Sync {
-    /// Whether the group has something to teach.
+    /// Tells whether the group has something to teach.
     fn keep(&self, group: &RewardedGroup) -> bool;
 }
 

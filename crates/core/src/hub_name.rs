@@ -1,8 +1,9 @@
+//! The form of names on the Hugging Face Hub.
+
 use std::path::Path;
 
-/// The repository and the revision of a name on the Hugging Face Hub, `owner/name` or
-/// `owner/name@revision`; the revision is `main` if none is given. None when the text can be no such name,
-/// or is that of a file of data.
+/// Splits a name on the Hugging Face Hub, `owner/name` or `owner/name@revision`, into the repository and the
+/// revision. The revision is `main` if the name gives none. Returns `None` if the text cannot be such a name.
 pub fn hub_name(text: &str) -> Option<(&str, &str)> {
     let (repository, revision) = text.split_once('@').unwrap_or((text, "main"));
     let (owner, name) = repository.split_once('/')?;
@@ -18,7 +19,7 @@ pub fn hub_name(text: &str) -> Option<(&str, &str)> {
     (clear && is_hub_revision(revision)).then_some((repository, revision))
 }
 
-/// Whether a text can be a branch, a tag or a commit of a repository on the Hub.
+/// Tells whether a text can be a branch, a tag or a commit of a repository on the Hub.
 pub fn is_hub_revision(revision: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
     let parts_are_names = revision
@@ -30,7 +31,8 @@ pub fn is_hub_revision(revision: &str) -> bool {
         && !revision.contains("..")
 }
 
-/// Whether a path ends as a file of data does: a mistyped one is no reason to ask the Hub for it.
+/// Tells whether a path has the ending of a data file. A mistyped path of this kind is no reason to ask the Hub
+/// for it.
 pub fn is_data_file(path: &Path) -> bool {
     let ends = ["json", "jsonl", "ndjson", "parquet"];
     path.extension().is_some_and(|is| ends.iter().any(|end| is.eq_ignore_ascii_case(end)))

@@ -1,6 +1,8 @@
+//! Secret words, such as keys of servers, which are never printed.
+
 use std::fmt;
 
-/// A word that nobody may read: it is shown as `***`.
+/// A secret word: it is shown as `***`.
 #[derive(Clone)]
 pub struct Key(String);
 
@@ -10,7 +12,7 @@ impl Key {
         Key(word.into())
     }
 
-    /// The word, for whoever it opens a door of.
+    /// Returns the word, for the service that it gives access to.
     pub fn word(&self) -> &str {
         &self.0
     }

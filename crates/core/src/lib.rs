@@ -1,8 +1,8 @@
-//! The words of Firebrick: prompts, completions, groups, rewards, metrics and seeds, and the
-//! traits people implement.
+//! The words of Firebrick: prompts, completions, groups, rewards, metrics and seeds, and the traits that people
+//! implement.
 //!
-//! Nothing here knows tensors, files, threads or the network, so a crate that adds a verifier
-//! depends on this one alone and compiles in seconds.
+//! Nothing here knows tensors, files or the network. So a crate that adds a verifier depends on this crate alone
+//! and compiles in seconds.
 //!
 //! ```
 //! use firebrick_core::{Completion, Prompt, Score, Verifier};

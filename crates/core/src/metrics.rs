@@ -1,8 +1,10 @@
+//! The metrics of a step.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Named numbers of one step, such as `reward/accuracy`; sorted by name.
+/// Named numbers of one step, such as `reward/accuracy`, sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Metrics(pub BTreeMap<String, f64>);
@@ -13,7 +15,7 @@ impl Metrics {
         self.0.insert(name.into(), value.into());
     }
 
-    /// The value of `name`, if it was set.
+    /// Returns the value of `name`, if it was set.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.get(name).copied()
     }

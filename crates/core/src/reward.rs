@@ -1,3 +1,5 @@
+//! Verdicts, scores and rewards, with the traits of verifiers and of reward shapers.
+
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -5,39 +7,39 @@ use crate::{Completion, Group, Prompt};
 
 /// Scores one completion against its prompt's reference.
 ///
-/// A verifier is a pure function of its arguments: it must not hang, panic, read the clock or keep
-/// state, because it is called from many threads on text that a model in training wrote. One that asks
-/// something outside, a program or a server, is as near to that as it can be.
+/// A verifier is a pure function of its arguments. It must not hang, panic, read the clock or keep state, because
+/// many threads call it on text that a model in training wrote. A verifier that asks a program or a server comes
+/// as near to that as it can.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not judge completions",
     label = "needs `fn score(&self, prompt: &Prompt, completion: &Completion) -> Score`"
 )]
 pub trait Verifier: Send + Sync {
-    /// The verdict, and what it rests on. A completion that can't be judged is [`Verdict::Error`].
+    /// Returns the verdict and its grounds. A completion that can't be judged gets [`Verdict::Error`].
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score;
 
-    /// One score for each completion, in the same order: what [`Verifier::score`] says of them. A
-    /// verifier that computes on a device judges them together; the others are asked on every core.
+    /// Returns one score for each completion, in the same order, as [`Verifier::score`] would give it. A verifier
+    /// that computes on a device judges the completions together; other verifiers are asked on every core.
     ///
     /// # Errors
-    /// When nothing can be judged any more. The run then ends, finished steps saved, because a step that
-    /// learns from errors is worth nothing.
+    /// Fails if the verifier can judge no more. The run then ends with its finished steps saved, because a step
+    /// that learns from errors is worth nothing.
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
         Ok(score_each(self, asked))
     }
 
-    /// Tells if two extracted answers are the same one, although their texts differ: maj@k counts their votes together. By
-    /// default only the same texts are.
+    /// Tells whether two extracted answers are the same although their texts differ. maj@k counts the votes of
+    /// such answers together. By default only equal texts are the same answer.
     fn same(&self, one: &str, other: &str) -> bool {
         one.trim() == other.trim()
     }
 
-    /// Hears, on another thread, that nobody waits for what is being judged any more: the run is to end. A verifier that
-    /// waits for something should give up, with whatever scores; the others need do nothing.
+    /// Hears, on another thread, that nobody waits for the judgements any more, because the run is to end. A
+    /// verifier that waits for something should give up and return any scores; other verifiers need do nothing.
     fn cancel(&self) {}
 }
 
-/// What `verifier` says of each completion by itself, on every core.
+/// Asks `verifier` about each completion by itself, on every core.
 pub fn score_each<V: Verifier + ?Sized>(
     verifier: &V,
     asked: &[(&Prompt, &Completion)],
@@ -45,7 +47,7 @@ pub fn score_each<V: Verifier + ?Sized>(
     asked.par_iter().map(|(prompt, completion)| verifier.score(prompt, completion)).collect()
 }
 
-/// Why a verifier can judge no more, in a sentence: its program died for good, its server is gone.
+/// The reason why a verifier can judge no more, in a sentence: its program died for good, or its server is gone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct VerifierFailed(pub String);
@@ -68,20 +70,20 @@ impl<T: Verifier + ?Sized> Verifier for Box<T> {
     }
 }
 
-/// How a verifier judged.
+/// The judgement of a verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Equivalent to the reference.
+    /// The answer is equivalent to the reference.
     Right,
-    /// An answer was found, and it is another one.
+    /// An answer was found, but it differs from the reference.
     Wrong,
     /// No answer was found, or it could not be read.
     Unparsable,
-    /// The verifier's budget ran out before it could tell.
+    /// The verifier's budget ran out before the verifier could tell.
     OverBudget,
-    /// The verifier itself failed, or the reference is unreadable. It is no verdict: nobody knows what the completion is
-    /// worth, so it is left out of accuracies, means and the loss.
+    /// The verifier itself failed, or the reference is unreadable. This is no verdict: nobody knows what the
+    /// completion is worth, so accuracies, means and the loss leave it out.
     Error,
 }
 
@@ -90,7 +92,7 @@ impl Verdict {
     pub const ALL: [Verdict; 5] =
         [Verdict::Right, Verdict::Wrong, Verdict::Unparsable, Verdict::OverBudget, Verdict::Error];
 
-    /// The verdict's name in metrics and files.
+    /// Returns the verdict's name in metrics and files.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Right => "right",
@@ -107,55 +109,56 @@ impl Verdict {
 pub struct Score {
     /// The judgement.
     pub verdict: Verdict,
-    /// Share of the full reward, in `[0, 1]`: 1 for right, 0 for the rest, between for verifiers
-    /// that give part marks.
+    /// The share of the full reward, in `[0, 1]`: 1 for right, 0 for the rest, a number between for verifiers that
+    /// give part marks.
     pub credit: f32,
-    /// The answer that was found in the completion, as it stood there; empty if none was.
+    /// The answer that was found in the completion, as it stood there; empty if no answer was found.
     pub extracted: String,
-    /// Name and credit of each part, for a verifier that is put together from several, and what a
-    /// reward model said before it became a credit; else empty. Finite numbers.
+    /// The name and credit of each part, if the verifier is put together from several, and a reward model's number
+    /// before it became a credit. Otherwise empty. The numbers are finite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<(String, f32)>,
 }
 
 impl Score {
-    /// Full credit for the `extracted` answer.
+    /// Gives full credit for the `extracted` answer.
     pub fn right(extracted: impl Into<String>) -> Self {
         Score::partial(Verdict::Right, 1.0, extracted)
     }
 
-    /// No credit: the `extracted` answer is another one.
+    /// Gives no credit: the `extracted` answer differs from the reference.
     pub fn wrong(extracted: impl Into<String>) -> Self {
         Score::partial(Verdict::Wrong, 0.0, extracted)
     }
 
-    /// No credit, for a reason that is not a wrong answer.
+    /// Gives no credit, for another reason than a wrong answer.
     pub fn none(verdict: Verdict) -> Self {
         Score::partial(verdict, 0.0, "")
     }
 
-    /// Part marks: `credit`, in `[0, 1]`, whatever the verdict on the `extracted` answer is.
+    /// Gives part marks: `credit`, in `[0, 1]`, whatever the verdict on the `extracted` answer is.
     pub fn partial(verdict: Verdict, credit: f32, extracted: impl Into<String>) -> Self {
         Score { verdict, credit, extracted: extracted.into(), parts: vec![] }
     }
 }
 
-/// What a completion earned.
+/// The reward of one completion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reward {
     /// The verifier's judgement.
     pub score: Score,
-    /// The accuracy reward: the credit on the recipe's scale. Dynamic sampling looks at this one.
+    /// The accuracy reward: the credit on the recipe's scale. Dynamic sampling uses this number.
     pub accuracy: f32,
-    /// The accuracy reward after shaping: what the advantage is made from.
+    /// The accuracy reward after shaping. The advantage is made from it.
     pub shaped: f32,
-    /// False when overlong filtering took the completion out of the loss, in which case it stays in its group's mean and
-    /// standard deviation; and when there is no verdict on it, in which case it is left out of those too.
+    /// False if overlong filtering took the completion out of the loss, or if the completion has no verdict. In
+    /// the first case the completion stays in its group's mean and standard deviation; in the second it is left
+    /// out of those too.
     pub live: bool,
 }
 
 impl Reward {
-    /// Tells if there is a verdict: anything but [`Verdict::Error`].
+    /// Tells whether there is a verdict: anything but [`Verdict::Error`].
     pub fn is_judged(&self) -> bool {
         self.score.verdict != Verdict::Error
     }
@@ -164,14 +167,14 @@ impl Reward {
 /// The two ends of the accuracy reward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RewardScale {
-    /// Reward of a completion with full credit.
+    /// The reward of a completion with full credit.
     pub right: f32,
-    /// Reward of a completion without credit.
+    /// The reward of a completion without credit.
     pub wrong: f32,
 }
 
 impl RewardScale {
-    /// The reward of `score`, unshaped and live.
+    /// Computes the reward of `score`, unshaped and live.
     pub fn reward(self, score: Score) -> Reward {
         let accuracy = self.wrong + (self.right - self.wrong) * score.credit;
         Reward { score, accuracy, shaped: accuracy, live: true }
@@ -184,7 +187,7 @@ impl RewardScale {
     label = "needs `fn shape(&self, group: &Group, rewards: &mut [Reward])`"
 )]
 pub trait RewardShaper: Send + Sync {
-    /// `rewards` has one entry per completion of `group`, in the same order. Only `shaped` and
+    /// Shapes `rewards`, which has one entry per completion of `group`, in the same order. Only `shaped` and
     /// `live` may change.
     fn shape(&self, group: &Group, rewards: &mut [Reward]);
 }

@@ -1,8 +1,10 @@
-/// Checks that `name` can be a run's, which is its folder's on every system: no separators, no `..`,
-/// nothing hidden.
+//! The form of a run's name.
+
+/// Checks that `name` can be the name of a run, and so of the run's folder on every system: no separators, no
+/// `..`, no leading dot.
 ///
 /// # Errors
-/// When it can't; the message says why.
+/// Fails if `name` can't be used; the message says why.
 pub fn check_run_name(name: &str) -> Result<(), RunNameError> {
     let why = if name.is_empty() {
         "it is empty"
@@ -26,7 +28,7 @@ pub fn check_run_name(name: &str) -> Result<(), RunNameError> {
 pub struct RunNameError {
     /// The name that was given.
     pub name: String,
-    /// Why it is refused.
+    /// The reason why the name is refused.
     pub why: &'static str,
 }
 

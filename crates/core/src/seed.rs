@@ -1,3 +1,5 @@
+//! Seeds, and the streams of uniform numbers that are derived from them.
+
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{Rng, SeedableRng},
@@ -5,11 +7,11 @@ use rand_chacha::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The run's one source of randomness.
+/// The only source of randomness in a run.
 ///
-/// A seed is derived from its parent by hashing a name and numbers, so two draws share a stream
-/// only when everything that names them is equal: run, step, prompt, completion, position. No
-/// state is carried along, which is why a resumed run needs none.
+/// A seed is derived from its parent by hashing a name and numbers. So two draws share a stream only if everything
+/// that names them is equal: run, step, prompt, completion, position. No state is carried along, so a resumed run
+/// needs none.
 ///
 /// ```
 /// use firebrick_core::Seed;
@@ -23,15 +25,15 @@ use sha2::{Digest, Sha256};
 pub struct Seed([u8; 32]);
 
 impl Seed {
-    /// The seed of a whole run, from the recipe's number.
+    /// Makes the seed of a whole run, from the recipe's number.
     pub fn run(seed: u64) -> Self {
         Seed([0; 32]).derive("run", &[seed])
     }
 
-    /// The seed of something inside: `what` it is, and which one.
+    /// Derives the seed of a part: `what` names the kind of part, and the numbers `which` say which part it is.
     ///
-    /// SHA-256 over the parent, the length of the name, the name, and the numbers, all
-    /// little-endian: no two different paths feed it the same bytes.
+    /// It hashes the parent, the length of the name, the name and the numbers with SHA-256, all little-endian. So
+    /// no two different paths hash the same bytes.
     pub fn derive(self, what: &str, which: &[u64]) -> Self {
         let mut hash = Sha256::new();
         hash.update(self.0);
@@ -43,31 +45,31 @@ impl Seed {
         Seed(hash.finalize().into())
     }
 
-    /// The seed itself: 32 bytes that stand for everything that it was derived from.
+    /// Returns the seed itself: 32 bytes that stand for everything that the seed was derived from.
     pub fn bytes(self) -> [u8; 32] {
         self.0
     }
 
-    /// The numbers of this seed.
+    /// Returns the numbers of this seed.
     pub fn stream(self) -> Stream {
         Stream(ChaCha8Rng::from_seed(self.0))
     }
 
-    /// A generator for code that takes one of `rand`'s, such as a shuffle.
+    /// Returns a generator for code that takes one of `rand`'s, such as a shuffle.
     pub fn rng(self) -> ChaCha8Rng {
         ChaCha8Rng::from_seed(self.0)
     }
 }
 
-/// Uniform numbers addressed by position: ChaCha8 in counter mode.
+/// Uniform numbers addressed by position, from ChaCha8 in counter mode.
 ///
-/// Asking for position 9 first and 3 later gives the same two numbers as the other way round, so a
-/// completion's tokens do not depend on how it was batched.
+/// Asking for position 9 first and 3 later gives the same two numbers as the other way round. So a completion's
+/// tokens do not depend on the batch it was in.
 #[derive(Clone, Debug)]
 pub struct Stream(ChaCha8Rng);
 
 impl Stream {
-    /// A number in `[0, 1)`, a multiple of 2⁻⁵³.
+    /// Returns a number in `[0, 1)`, a multiple of 2⁻⁵³.
     pub fn uniform_at(&mut self, position: u64) -> f64 {
         // Two 32-bit words make one number.
         self.0.set_word_pos(u128::from(position) * 2);

@@ -1,3 +1,5 @@
+//! The trait `PromptSource`, which supplies training prompts in a reproducible order.
+
 use crate::Prompt;
 
 /// An endless supply of training prompts, in an order that depends on the cursor alone.
@@ -8,20 +10,20 @@ use crate::Prompt;
     label = "needs `draw`, `cursor`, `seek` and `size`"
 )]
 pub trait PromptSource: Send {
-    /// The prompt at the cursor, which moves on by one.
+    /// Returns the prompt at the cursor, and moves the cursor on by one.
     fn draw(&mut self) -> Prompt;
 
-    /// How many prompts were drawn since the start of the run.
+    /// Returns the number of prompts drawn since the start of the run.
     fn cursor(&self) -> u64;
 
-    /// Continues as if `cursor` prompts had been drawn: how a resumed run finds its place.
+    /// Continues as if `cursor` prompts had been drawn. A resumed run finds its place this way.
     fn seek(&mut self, cursor: u64);
 
-    /// How many different prompts there are; at least 1.
+    /// Returns the number of different prompts; at least 1.
     fn size(&self) -> u64;
 
-    /// A number made from all prompts, by which a resumed run is refused other ones; 0 of a source that
-    /// cannot tell.
+    /// Returns a number made from all prompts, or 0 if the source cannot tell. A resumed run compares it to refuse
+    /// other prompts.
     fn fingerprint(&self) -> u64 {
         0
     }

@@ -1,6 +1,8 @@
+//! The trait `Tracker`, which records the metrics and the groups of each step.
+
 use crate::{Metrics, RewardedGroup, Step};
 
-/// Where the numbers of a run go: a store, a terminal, a remote service.
+/// A place that stores the numbers of a run: a database, a terminal, a remote service.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not record metrics",
     label = "needs `fn log(&mut self, step: Step, metrics: &Metrics) -> Result<(), TrackError>`"
@@ -9,23 +11,23 @@ pub trait Tracker: Send {
     /// Records the metrics of a step.
     ///
     /// # Errors
-    /// When they could not be stored; the run goes on, and the program says so.
+    /// Fails if the metrics could not be stored. The run goes on, and the program says so.
     fn log(&mut self, step: Step, metrics: &Metrics) -> Result<(), TrackError>;
 
-    /// Records the groups that a step sampled, kept or not; by default they are not stored.
+    /// Records the groups that a step sampled, kept or not. By default they are not stored.
     ///
     /// # Errors
-    /// As for [`Tracker::log`].
+    /// Fails like [`Tracker::log`].
     fn log_groups(&mut self, step: Step, groups: &[RewardedGroup]) -> Result<(), TrackError> {
         let _ = (step, groups);
         Ok(())
     }
 
-    /// Hears that the run goes on from `step`: later steps that were logged are done again. By default
-    /// nothing is done about those.
+    /// Hears that the run goes on from `step`: the run repeats later steps that were logged. By default nothing is
+    /// done about those steps.
     ///
     /// # Errors
-    /// As for [`Tracker::log`].
+    /// Fails like [`Tracker::log`].
     fn resume(&mut self, step: Step) -> Result<(), TrackError> {
         let _ = step;
         Ok(())
@@ -46,7 +48,7 @@ impl<T: Tracker + ?Sized> Tracker for Box<T> {
     }
 }
 
-/// Why a tracker could not record something.
+/// The reason why a tracker could not record something.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TrackError(pub Box<dyn std::error::Error + Send + Sync>);

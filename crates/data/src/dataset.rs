@@ -1,3 +1,5 @@
+//! Data sets on this machine: their files, and the problems that are read from them.
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -11,22 +13,22 @@ use crate::{
     unique::Collector,
 };
 
-/// Folders inside folders that are looked into: the Hub's data sets have two.
+/// The levels of folders inside folders that are looked into. The Hub's data sets have two.
 const DEPTH: usize = 4;
 
-/// What a Parquet file begins with.
+/// The bytes that a Parquet file begins with.
 const PARQUET: &[u8; 4] = b"PAR1";
 
-/// Endings of data that people have, and that is not read.
+/// The endings of data files that people have, and that are not read.
 const OTHERS: [&str; 11] =
     ["csv", "tsv", "arrow", "feather", "xlsx", "pkl", "gz", "zst", "zip", "tar", "bz2"];
 
-/// The files of a data set on this machine: a file, or those of a folder, sorted. Of a folder, a
-/// subset or split takes its part; without either it is all of one split. Who names a file has chosen,
-/// and a subset or a split says nothing more.
+/// Finds the files of a data set on this machine: a file, or the files of a folder, sorted. In a folder, a subset
+/// or split takes its part. Without either, all its data files are taken, and must be of one split. If `path` is a
+/// file, a subset or a split changes nothing.
 ///
 /// # Errors
-/// When there is nothing there, or it is not clear which files are meant.
+/// Fails if there is nothing there, or it is not clear which files are meant.
 pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataError> {
     let refused = |problem| DataError::Folder { path: path.to_owned(), problem };
     let read = |source| DataError::Read { path: path.to_owned(), source };
@@ -41,7 +43,7 @@ pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataErro
     let chosen = if asked {
         part.choose(&names).map_err(refused)?
     } else {
-        // A folder has many reasons for a .json: a model's, for one.
+        // A folder may have a .json for other reasons: a model's folder has some.
         let mut data = data_files(&names);
         data.retain(|file| !file.ends_with(".json"));
         match (data.len(), splits(&data)) {
@@ -59,24 +61,24 @@ pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataErro
 /// The problems of a data set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProblemSet {
-    /// Those to be used, in the order of the files; an id is a row's place among all rows.
+    /// The problems to use, in the order of the files. An id is a row's place among all rows.
     pub problems: Vec<Problem>,
-    /// Rows left out: the same question as an earlier one, and the same reference.
+    /// The number of rows left out because an earlier row has the same question and the same reference.
     pub duplicates: usize,
-    /// Rows left out: the same question as another one, and another reference.
+    /// The number of rows left out because another row has the same question and another reference.
     pub conflicting: usize,
-    /// What to tell a person about those, with the first of them.
+    /// A message for a person about the conflicting rows, with the first of them.
     pub note: Option<String>,
 }
 
-/// Reads problems from JSON Lines and Parquet files, row by row. With `deduplicate`, rows with the
-/// same question become one, and questions with different references none, so that the memory is
-/// that of what is left: DAPO-Math-17k has each of its questions about a hundred times.
+/// Reads problems from JSON Lines and Parquet files, row by row. With `deduplicate`, rows with the same question
+/// become one problem, and questions with different references are left out. Memory then holds only the problems
+/// that are left: DAPO-Math-17k has each of its questions about a hundred times.
 ///
-/// The columns that are not named are those of the first row's layout.
+/// The layout of the first row gives the columns that are not named.
 ///
 /// # Errors
-/// When a file can't be read, a row has not what it should, or there are no rows.
+/// Fails if a file can't be read, a row does not hold what it should, or there are no rows.
 pub fn read_problems(
     files: &[PathBuf],
     names: &ColumnNames,
@@ -98,7 +100,7 @@ pub fn read_problems(
     }
 }
 
-/// The rows of a file, of the kind that its name says, or its beginning.
+/// Reads the rows of a file. The file's name or its beginning tells its kind.
 fn rows(path: &Path) -> Box<dyn Iterator<Item = Result<Row, DataError>>> {
     match open(path) {
         Ok(rows) => rows,
@@ -124,7 +126,7 @@ fn begins_with(path: &Path, bytes: &[u8; 4]) -> bool {
     read.is_ok() && start == *bytes
 }
 
-/// The files below a folder, as paths from it with `/`; hidden ones are passed over.
+/// Lists the files below a folder, as paths from it with `/`. Hidden files and folders are passed over.
 fn walk(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<String>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -132,7 +134,7 @@ fn walk(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<String>) -> i
         if name.starts_with('.') {
             continue;
         }
-        // Follows symbolic links, which the cache of the Hub is made of.
+        // This follows symbolic links, which the cache of the Hub is made of.
         if fs::metadata(entry.path())?.is_dir() {
             if depth > 0 {
                 walk(&entry.path(), &format!("{prefix}{name}/"), depth - 1, files)?;

@@ -1,8 +1,10 @@
+//! Errors of data sets, templates and tokenizers.
+
 use std::{io, path::PathBuf};
 
 use crate::{HubError, Place, PromptReport};
 
-/// What can be wrong with data, and what to do about it.
+/// A problem with data, and the way out of it.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// A file or folder that could not be read.
@@ -30,7 +32,7 @@ pub enum DataError {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// The line, counted from 1, when the file is read by lines.
+        /// The line, counted from 1, if the file is read by lines.
         line: Option<u64>,
         /// The limit in bytes.
         limit: u64,
@@ -42,11 +44,11 @@ pub enum DataError {
         path: PathBuf,
         /// The line, counted from 1.
         line: u64,
-        /// The column, in bytes, counted from 1; 0 for the line as a whole.
+        /// The column, in bytes, counted from 1. It is 0 for the line as a whole.
         column: u64,
-        /// What was found.
+        /// The problem, in words.
         problem: String,
-        /// What the file should hold.
+        /// The content that the file should have, in words.
         remedy: &'static str,
     },
     /// A Parquet file that can't be read.
@@ -54,12 +56,12 @@ pub enum DataError {
     Parquet {
         /// The file.
         path: PathBuf,
-        /// The row, counted from 1; none for the file as a whole.
+        /// The row, counted from 1. `None` for the file as a whole.
         row: Option<u64>,
-        /// What is wrong with it.
+        /// The problem, in words.
         problem: String,
     },
-    /// A file of another kind than those that are read.
+    /// A file of a kind that is not read.
     #[error(
         "{} is a .{extension} file; expected JSON Lines (.jsonl, .json) or Parquet (.parquet): \
          convert it, such as with the Python library datasets",
@@ -68,7 +70,7 @@ pub enum DataError {
     Kind {
         /// The file.
         path: PathBuf,
-        /// The end of its name.
+        /// The ending of its name.
         extension: String,
     },
     /// A folder whose files are no data set, or more than one.
@@ -76,7 +78,7 @@ pub enum DataError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What was expected, and what there is.
+        /// The files that were expected, and the files that there are.
         problem: String,
     },
     /// A data file without rows.
@@ -85,7 +87,7 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
-    /// A row without the column that was asked for, or one without any that is known.
+    /// A row without the column that was asked for, or without any column that is known.
     #[error(
         "{}, {place}: {wanted}; it has the columns {}: set `data.columns = {{ prompt = \"…\", \
          reference = \"…\" }}` to two of them",
@@ -95,11 +97,11 @@ pub enum DataError {
     Column {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The place in the file.
         place: Place,
-        /// What was looked for.
+        /// The column that was looked for.
         wanted: String,
-        /// The columns of that row, dotted where nested.
+        /// The columns of that row, dotted if nested.
         found: Vec<String>,
     },
     /// A column that holds another kind of value than it should.
@@ -111,13 +113,13 @@ pub enum DataError {
     Value {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The place in the file.
         place: Place,
         /// The column.
         column: String,
-        /// What was expected.
+        /// The kind of value that was expected.
         expected: &'static str,
-        /// What came.
+        /// The value that came.
         found: String,
     },
     /// The Hugging Face Hub, or its cache, does not give what was asked for.
@@ -129,9 +131,9 @@ pub enum DataError {
     /// A tokenizer that could not be loaded or made.
     #[error("{place}: {problem}")]
     Tokenizer {
-        /// The file or folder, or what was to be made.
+        /// The file or folder, or the tokenizer that was to be made.
         place: String,
-        /// What is wrong, and what to do.
+        /// The problem, and the way out of it.
         problem: String,
     },
     /// A text that the tokenizer cannot write as tokens.
@@ -140,7 +142,7 @@ pub enum DataError {
          it out of the text"
     )]
     Character {
-        /// The first character that it does not know.
+        /// The first character that the tokenizer does not know.
         character: char,
         /// The text around it, cut to a readable length.
         text: String,
@@ -148,15 +150,15 @@ pub enum DataError {
     /// A chat template that could not be read or applied.
     #[error("{place}: {problem}")]
     Template {
-        /// The file the template is from.
+        /// The file that the template is from.
         place: String,
-        /// What went wrong, and where in the template.
+        /// The problem, and its place in the template.
         problem: String,
     },
     /// A prompt that does not fit the format that was asked for.
     #[error("{problem}")]
     Format {
-        /// What was expected, what came, and what to do.
+        /// The problem, with the expected and the actual form, and the way out.
         problem: String,
     },
     /// A task whose settings make no problems.
@@ -164,16 +166,16 @@ pub enum DataError {
     Task {
         /// The kind of task.
         task: &'static str,
-        /// What is out of range, and what is allowed.
+        /// The setting that is out of range, and the range that is allowed.
         problem: String,
     },
-    /// A data set of which nothing was left.
+    /// A data set that has no prompt left.
     #[error(
         "no prompt is left to train on ({report}); raise `max_prompt_tokens`, now {max_prompt_tokens}, \
          or check the data"
     )]
     NoPrompts {
-        /// How many were read and why they were dropped.
+        /// The number of prompts that were read, and the reasons why they were dropped.
         report: PromptReport,
         /// The limit that was applied.
         max_prompt_tokens: usize,

@@ -1,3 +1,5 @@
+//! Reads the files of a model folder, with a limit on their size.
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -15,7 +17,8 @@ const MAX_BYTES: u64 = 256 << 20;
 pub(crate) const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// The bytes of a file in a model folder, or in what a GGUF file stands for; `None` when there is no such file.
+/// Reads the bytes of a file in a model folder, or in the folder that a GGUF file stands for. Returns `None` if
+/// there is no such file.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, DataError> {
     // A GGUF file is read as the folder that it stands for.
     if let Some(file) = file_within(path) {
@@ -23,7 +26,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, DataError> {
     }
     let error = |source| DataError::Read { path: path.to_owned(), source };
     let size = match fs::metadata(path) {
-        // Looked at before it is opened: opening a pipe waits for somebody to write into it.
+        // The path is looked at before it is opened, because opening a pipe waits for somebody to write into it.
         Ok(metadata) if !metadata.is_file() => {
             return Err(error(io::Error::other("it is no file")));
         }
@@ -38,7 +41,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, DataError> {
     fs::read(path).map(Some).map_err(error)
 }
 
-/// A file in a model folder as text; `None` when there is no such file.
+/// Reads a file in a model folder as text. Returns `None` if there is no such file.
 pub(crate) fn read_text(path: &Path) -> Result<Option<String>, DataError> {
     let Some(bytes) = read(path)? else { return Ok(None) };
     String::from_utf8(bytes).map(Some).map_err(|_| DataError::Read {
@@ -47,7 +50,7 @@ pub(crate) fn read_text(path: &Path) -> Result<Option<String>, DataError> {
     })
 }
 
-/// The object in a JSON file of a model folder; empty when there is no such file.
+/// Reads the object in a JSON file of a model folder. It is empty if there is no such file.
 pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, DataError> {
     let Some(bytes) = read(path)? else { return Ok(Map::new()) };
     serde_json::from_slice(&bytes).map_err(|error| {
@@ -56,7 +59,7 @@ pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, DataError> 
     })
 }
 
-/// An error of `serde_json`, without the place that it puts behind its message.
+/// Turns an error of `serde_json` into ours, without the place that `serde_json` puts behind its message.
 pub(crate) fn json_error(
     path: PathBuf,
     line: u64,
@@ -69,10 +72,10 @@ pub(crate) fn json_error(
     DataError::Json { path, line, column, problem: problem.to_owned(), remedy }
 }
 
-/// The special tokens of a model folder by name, such as `eos_token`, as texts; also
-/// `additional_special_tokens`, a list.
+/// Reads the special tokens of a model folder by name, such as `eos_token`, as texts. `additional_special_tokens`
+/// is a list.
 ///
-/// `tokenizer_config.json` says them, and where it does not, `special_tokens_map.json`.
+/// The tokens come from `tokenizer_config.json`. Tokens that it lacks come from `special_tokens_map.json`.
 pub(crate) fn special_tokens(folder: &Path) -> Result<Map<String, Value>, DataError> {
     let mut tokens = Map::new();
     for file in ["tokenizer_config.json", "special_tokens_map.json"] {
@@ -95,7 +98,8 @@ pub(crate) fn special_tokens(folder: &Path) -> Result<Map<String, Value>, DataEr
     Ok(tokens)
 }
 
-/// A token is written as its text, or as an object with its text and how it is matched.
+/// Returns the text of a token. A token is written as its text, or as an object with its text and the way it is
+/// matched.
 fn content(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())
 }

@@ -1,38 +1,40 @@
+//! The format of prompts: how a question becomes the text that the policy reads.
+
 use firebrick_core::TokenId;
 use serde_json::{Map, Value, json};
 
 use crate::{ChatTemplate, DataError, Question, Tokenizer};
 
-/// Stands for the policy's words in a conversation.
+/// The stand-in for the policy's words in a conversation.
 const SPOKEN: &str = "FIREBRICK_SPOKEN";
 
-/// How a question becomes the text that the policy reads.
+/// The way in which a question becomes the text that the policy reads.
 #[derive(Clone, Debug)]
 pub struct PromptFormat {
-    /// Put around a plain-text question, which stands for `{prompt}` in it. Questions that are
-    /// already messages are left as they are.
+    /// The text around a plain-text question. `{prompt}` in it stands for the question. Questions that are already
+    /// messages are left as they are.
     pub text: String,
-    /// The system message of a conversation that has none; needs a chat template.
+    /// The system message of a conversation that has none. It needs a chat template.
     pub system: Option<String>,
-    /// The chat template; without one, the text is the prompt.
+    /// The chat template. Without one, the text is the prompt.
     pub chat: Option<ChatTemplate>,
     /// Further variables of the chat template, such as `enable_thinking`.
     pub kwargs: Map<String, Value>,
 }
 
 impl Default for PromptFormat {
-    /// The bare question.
+    /// Returns the format of the bare question.
     fn default() -> Self {
         PromptFormat { text: "{prompt}".into(), system: None, chat: None, kwargs: Map::new() }
     }
 }
 
 impl PromptFormat {
-    /// The text of a prompt and its tokens.
+    /// Makes the text of a prompt and its tokens.
     ///
     /// # Errors
-    /// When messages come without a chat template, the template refuses them, or the tokenizer has
-    /// no token for a character.
+    /// Fails if messages come without a chat template, the template refuses them, or the tokenizer has no token
+    /// for a character.
     pub fn encode(
         &self,
         question: &Question,
@@ -44,10 +46,10 @@ impl PromptFormat {
         Ok((text, tokens))
     }
 
-    /// The text of a prompt.
+    /// Makes the text of a prompt.
     ///
     /// # Errors
-    /// As for [`PromptFormat::encode`].
+    /// Fails as [`PromptFormat::encode`] does.
     pub fn render(&self, question: &Question) -> Result<String, DataError> {
         let error = |problem: &str| Err(DataError::Format { problem: problem.into() });
         if !self.text.contains("{prompt}") {
@@ -73,11 +75,12 @@ impl PromptFormat {
         template.render(&self.messages(question), true, &self.kwargs)
     }
 
-    /// The text between the policy's words and its next turn, when it hears `words` from somebody of `role` meanwhile. With a chat
-    /// template it begins with what ends the policy's message, and ends where the policy is to speak.
+    /// Makes the text between the policy's words and its next turn, in which it hears `words` from somebody of
+    /// `role`. With a chat template the text begins with the end of the policy's message, and ends where the
+    /// policy is to speak.
     ///
     /// # Errors
-    /// When the template refuses such a conversation, or leaves the policy's words out.
+    /// Fails if the template refuses such a conversation, or leaves the policy's words out.
     pub fn reply(&self, words: &str, role: &str) -> Result<String, DataError> {
         let Some(template) = &self.chat else { return Ok(words.to_owned()) };
         let messages = json!([
@@ -96,7 +99,7 @@ impl PromptFormat {
         })
     }
 
-    /// The conversation that asks `question`, a list of messages, before any template.
+    /// Makes the conversation that asks `question`: a list of messages, before any template.
     pub fn messages(&self, question: &Question) -> Value {
         let mut messages = match question {
             Question::Text(text) => {

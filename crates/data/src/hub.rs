@@ -1,5 +1,5 @@
-//! Models and data sets of the Hugging Face Hub, by way of the cache that Python's
-//! `huggingface_hub` keeps: what one has downloaded, the other finds.
+//! Models and data sets of the Hugging Face Hub. They are kept in the cache of Python's `huggingface_hub`, so each
+//! of the two programs finds what the other has downloaded.
 
 mod cache;
 mod error;
@@ -18,16 +18,16 @@ use cache::{Listing, Repo};
 pub use error::HubError;
 pub use name::HubName;
 
-/// Where the Hub is, and what of it is on this machine.
+/// The address of the Hub, and its cache on this machine.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hub {
     /// The cache's folder, in Python's layout.
     pub cache: PathBuf,
     /// An access token. It is sent to the endpoint's own host and nowhere else, and never shown.
     pub token: Option<String>,
-    /// Such as `https://huggingface.co`.
+    /// The Hub's address, such as `https://huggingface.co`.
     pub endpoint: String,
-    /// Whether to do with what is in the cache, and never connect.
+    /// True if only the cache is used, and no connection is ever made.
     pub offline: bool,
 }
 
@@ -43,21 +43,21 @@ impl fmt::Debug for Hub {
     }
 }
 
-/// What a download has to tell while it goes.
+/// The news of a download while it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
-    /// A file of that many bytes begins.
+    /// A file begins.
     Begin {
-        /// Its name on the Hub.
+        /// The file's name on the Hub.
         file: &'a str,
-        /// Its size.
+        /// The file's size.
         bytes: u64,
     },
-    /// So many more bytes of it are there.
+    /// So many more bytes of the file are there.
     Advance(u64),
-    /// It is complete.
+    /// The file is complete.
     End,
-    /// A line of talk.
+    /// There is a line of text for a person.
     Note(&'a str),
 }
 
@@ -68,14 +68,14 @@ enum Kind {
 }
 
 impl Hub {
-    /// The folder of a model: its configuration, tokenizer, chat template and `*.safetensors`; never
-    /// weights in other formats, which may run code, nor code.
+    /// Finds the folder of a model: its configuration, tokenizer, chat template and `*.safetensors`. Code is never
+    /// downloaded, nor are weights in other formats, which may run code.
     ///
-    /// What the cache has whole is taken from there, without the network, whatever a branch has
-    /// become since; of the rest, what is missing is downloaded.
+    /// A model that the cache has whole is taken from there, without the network, whatever its branch has become
+    /// since. Otherwise the missing files are downloaded.
     ///
     /// # Errors
-    /// When it is not there, may not be had, or can't be downloaded.
+    /// Fails if the model is not there, may not be had, or can't be downloaded.
     pub fn model(
         &self,
         name: &HubName,
@@ -84,10 +84,10 @@ impl Hub {
         Ok(self.fetch(Kind::Model, name, &model_files, progress)?.0.snapshot())
     }
 
-    /// The folder of a model, of which only `config.json` has to be there; as for [`Hub::model`].
+    /// Finds the folder of a model, of which only `config.json` has to be there. It is found as by [`Hub::model`].
     ///
     /// # Errors
-    /// As for [`Hub::model`].
+    /// Fails as [`Hub::model`] does.
     pub fn model_config(
         &self,
         name: &HubName,
@@ -100,10 +100,10 @@ impl Hub {
         Ok(self.fetch(Kind::Model, name, &choose, progress)?.0.snapshot())
     }
 
-    /// The files of a part of a data set, sorted; as for [`Hub::model`].
+    /// Finds the files of a part of a data set, sorted. They are found as by [`Hub::model`].
     ///
     /// # Errors
-    /// Also when it is not clear which files are meant.
+    /// Fails as [`Hub::model`] does, and if it is not clear which files are meant.
     pub fn data_set(
         &self,
         name: &HubName,
@@ -118,7 +118,7 @@ impl Hub {
         Ok(chosen.iter().map(|file| repo.file(file)).collect())
     }
 
-    /// Sees to it that the files of `name` that are chosen among all of its files are in the cache.
+    /// Brings files of `name` into the cache. `choose` picks them among all of its files.
     fn fetch(
         &self,
         kind: Kind,
@@ -136,7 +136,7 @@ impl Hub {
                 return Ok((repo.clone(), chosen));
             }
         }
-        // Without a list of what there is, what is there may be all that is needed.
+        // Without a listing, the files in the cache may be all that is needed.
         let at_hand = || {
             let repo = cached.clone()?;
             let files = repo.files();
@@ -148,7 +148,7 @@ impl Hub {
             let missing = || HubError::Offline { name: name.clone(), cache: self.cache.clone() };
             return at_hand().ok_or_else(missing);
         }
-        // Without a network this takes some seconds, after which an error comes.
+        // Without a network this takes some seconds, and then an error comes.
         progress(Progress::Note(&format!("looking for {name} on the Hub")));
         let client = net::Client::new(self, kind, name);
         let (commit, listing) = match client.listing() {
@@ -176,7 +176,7 @@ impl Hub {
     }
 }
 
-/// Which of a repository's files are wanted; in words, why that can't be said.
+/// The choice of the wanted files among a repository's. The error says in words why there is none.
 type Choose<'a> = dyn Fn(&[&str]) -> Result<Vec<String>, String> + 'a;
 
 fn names(listing: &Listing) -> Vec<&str> {
@@ -201,7 +201,7 @@ const MODEL_FILES: [&str; 7] = [
     "chat_template.json",
 ];
 
-/// The files of a model, among all those of a repository.
+/// Chooses the files of a model among all files of a repository.
 fn model_files(files: &[&str]) -> Result<Vec<String>, String> {
     let has = |file: &str| files.contains(&file);
     let mut chosen: Vec<String> =
@@ -234,7 +234,7 @@ fn model_files(files: &[&str]) -> Result<Vec<String>, String> {
     Ok(chosen)
 }
 
-/// In place of the network, in a build without it.
+/// The stand-in for the network, in a build without it.
 #[cfg(not(feature = "hub"))]
 mod net {
     use std::path::Path;

@@ -1,3 +1,5 @@
+//! Reads JSON Lines, a row at a time.
+
 use std::{
     fs::File,
     io::{BufRead, BufReader, Read},
@@ -9,14 +11,14 @@ use serde_json::{Map, Value};
 
 use crate::{DataError, Place, Row, folder::json_error};
 
-/// The longest line that is read. A prompt has a few kilobytes; a file without line ends would
-/// otherwise be read whole.
+/// The longest line that is read. A prompt has a few kilobytes. Without a limit, a file without line ends would be
+/// read whole.
 const MAX_LINE: u64 = 64 << 20;
 
 const REMEDY: &str = "every line of a JSON Lines file is one JSON object";
 
-/// The rows of a JSON Lines file, one at a time, so that a large file need not fit in memory: UTF-8,
-/// one object a line, blank lines skipped.
+/// The rows of a JSON Lines file, one at a time, so that a large file need not fit in memory. The file is UTF-8
+/// with one object a line. Blank lines are skipped.
 pub(crate) struct JsonlRows {
     path: PathBuf,
     file: Arc<Path>,
@@ -59,7 +61,7 @@ impl JsonlRows {
             }
             // Some editors put a byte-order mark before the first character.
             let line = self.buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.buffer);
-            // Without its end, which would stand in the text of a string that is cut off.
+            // The line's end is removed. Otherwise it would stand in the text of a string that is cut off.
             let line = line.trim_ascii_end();
             if line.starts_with(b"[") {
                 return Err(DataError::Json {
@@ -84,7 +86,7 @@ impl JsonlRows {
 impl Iterator for JsonlRows {
     type Item = Result<Row, DataError>;
 
-    /// The next row; after an error, nothing.
+    /// Returns the next row. Nothing comes after an error.
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
             return None;

@@ -8,7 +8,7 @@
 //!                                                         Tokenizer)      └──▶ WorkedExample, for the warm-up
 //! ```
 //!
-//! A task from nothing but a seed:
+//! This task needs nothing but a seed:
 //!
 //! ```
 //! use firebrick_core::{PromptSource, Seed};

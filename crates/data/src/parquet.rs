@@ -1,3 +1,5 @@
+//! Reads Parquet, a row at a time, and survives damaged files.
+
 mod footer;
 mod pages;
 
@@ -29,7 +31,7 @@ pub(crate) struct ParquetRows {
 }
 
 impl ParquetRows {
-    /// Opens the file and reads what its footer says of it.
+    /// Opens the file and reads its footer.
     pub(crate) fn open(path: &Path) -> Result<Self, DataError> {
         let read = |source| DataError::Read { path: path.to_owned(), source };
         let damaged = |problem| DataError::Parquet { path: path.to_owned(), row: None, problem };
@@ -51,7 +53,7 @@ impl ParquetRows {
 impl Iterator for ParquetRows {
     type Item = Result<Row, DataError>;
 
-    /// The next row; after an error, nothing.
+    /// Returns the next row. Nothing comes after an error.
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
             return None;
@@ -73,10 +75,9 @@ impl Iterator for ParquetRows {
     }
 }
 
-/// What the reader says, with its panics as errors: it takes what a file's footer and page headers
-/// claim at their word in many places, and a damaged file may claim anything. An overflow of the
-/// stack, or memory that is not there, is no panic: against those are the limits in `footer` and
-/// `pages`.
+/// Runs the reader, with its panics as errors. In many places the reader takes the claims of a file's footer and
+/// page headers at their word, and a damaged file may claim anything. An overflow of the stack, or memory that is
+/// not there, is no panic. The limits in `footer` and `pages` prevent those.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
     let words = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
         Ok(text) => *text,
@@ -90,8 +91,8 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Strin
     }
 }
 
-/// Every column's pages have to lie inside the file: the reader makes room for them as the footer
-/// says, before it reads.
+/// Checks that every column's pages lie inside the file. The reader makes room for them as the footer says, before
+/// it reads.
 fn check(metadata: &ParquetMetaData, size: u64) -> Result<(), String> {
     for column in metadata.row_groups().iter().flat_map(|group| group.columns()) {
         let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
@@ -106,8 +107,8 @@ fn check(metadata: &ParquetMetaData, size: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// A value as JSON has it. Bytes that are text become text: some programs write strings without
-/// saying that they are.
+/// Turns a value into JSON. Bytes that are text become text, because some programs write strings without saying
+/// that they are.
 fn json(field: &Field) -> Value {
     match field {
         Field::Bytes(bytes) => {
@@ -128,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Six rows in verl's layout, written by pyarrow with each of the codecs.
+    /// Returns the path of six rows in verl's layout, written by pyarrow with each of the codecs.
     fn fixture(codec: &str) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/parquet/{codec}.parquet"))
     }
@@ -151,8 +152,8 @@ mod tests {
         }
     }
 
-    /// Every byte of small files is changed in turn: the answer is rows or an error, never a panic.
-    /// What a file is made to do on purpose is tested beside the limits, in `footer` and `pages`.
+    /// Changes every byte of small files in turn. The answer is rows or an error, never a panic. Files that are
+    /// made to do harm are tested beside the limits, in `footer` and `pages`.
     #[test]
     fn damaged_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();

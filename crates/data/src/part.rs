@@ -1,30 +1,31 @@
+//! Chooses the files of a data set that belong to a subset and a split.
+
 use std::collections::BTreeSet;
 
-/// Which part of a data set is meant, where it has several.
+/// The part of a data set that is meant, if there are several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// What the Hub calls a configuration, such as `main` of `openai/gsm8k`.
+    /// The subset, which the Hub calls a configuration, such as `main` of `openai/gsm8k`.
     pub subset: Option<String>,
     /// The split that is asked for, such as `test`.
     pub split: Option<String>,
-    /// The split that is meant when none is asked for.
+    /// The split that is meant if none is asked for.
     pub default_split: &'static str,
 }
 
-/// Words by which files tell their split. Those of a line mean the same one.
+/// The words by which files tell their split. All words of a line mean the same split.
 const SPLITS: [&[&str]; 3] =
     [&["train", "training"], &["test"], &["validation", "valid", "val", "dev", "eval"]];
 
-/// Files that are named when a choice fails.
+/// The number of files that are named when a choice fails.
 const SHOWN: usize = 12;
 
 impl Part {
-    /// The files that this part of a data set is in, sorted, among all of its files. A split is a
-    /// word of a file's name, or else of its folders'; the only data file of all is the split that
-    /// is taken by default.
+    /// Chooses the files of this part among all files of a data set, sorted. A split is a word of a file's name,
+    /// or else of its folders' names. If there is only one data file, it is the split that is taken by default.
     ///
     /// # Errors
-    /// In words, with the names of the files, when it is not clear which are meant.
+    /// Says in words, with the names of the files, that it is not clear which are meant.
     pub(crate) fn choose<'f>(&self, files: &[&'f str]) -> Result<Vec<&'f str>, String> {
         let mut data = data_files(files);
         data.sort_unstable();
@@ -82,7 +83,8 @@ impl Part {
     }
 }
 
-/// The files that hold rows: tables and JSON Lines, or when there are none, those that may be.
+/// Returns the files that hold rows: tables and JSON Lines. If there are none, returns the .json files, which may
+/// hold rows.
 pub(crate) fn data_files<'f>(files: &[&'f str]) -> Vec<&'f str> {
     let ending = |endings: &[&str]| -> Vec<&'f str> {
         let of_kind = |file: &&&str| {
@@ -95,12 +97,12 @@ pub(crate) fn data_files<'f>(files: &[&'f str]) -> Vec<&'f str> {
     };
     let data = ending(&["parquet", "jsonl", "ndjson"]);
     let json = if data.is_empty() { ending(&["json"]) } else { Vec::new() };
-    // What the library datasets says of a data set.
+    // The library datasets writes facts about a data set into such files.
     let json = json.into_iter().filter(|file| !name(file).starts_with("dataset_info"));
     data.into_iter().chain(json).collect()
 }
 
-/// The splits that files are of, by the words in their paths.
+/// Finds the splits of files, by the words in their paths.
 pub(crate) fn splits(files: &[&str]) -> Vec<&'static str> {
     let of = |file: &str| {
         let of_name = SPLITS.iter().filter(|words| words.iter().any(|word| has_words(file, word)));
@@ -109,7 +111,8 @@ pub(crate) fn splits(files: &[&str]) -> Vec<&'static str> {
     files.iter().flat_map(|file| of(file)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// What files of one split have in common: their folder and kind, and their name without the number.
+/// Returns the things that files of one split have in common: their folder and kind, and their name without the
+/// number.
 fn group(file: &str) -> (String, String) {
     let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
     let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
@@ -125,7 +128,7 @@ fn group(file: &str) -> (String, String) {
     (format!("{folder}/*.{extension}"), stem.to_ascii_lowercase())
 }
 
-/// `train` and 2 for `train-00000-of-00002.parquet`, also with a hash behind it.
+/// Reads `train` and 2 from `train-00000-of-00002.parquet`, also with a hash behind it.
 fn shard(name: &str) -> Option<(&str, u64)> {
     let (before, after) = name.split_once("-of-")?;
     let of = after.split(['-', '.']).next()?.parse().ok()?;
@@ -141,7 +144,7 @@ fn folders(file: &str) -> impl Iterator<Item = &str> {
     file.rsplit_once('/').map_or("", |(folders, _)| folders).split('/')
 }
 
-/// Whether `wanted` stands in a text, in capitals or not, with no letter or digit beside it.
+/// Tells whether `wanted` stands in a text, in capitals or not, with no letter or digit beside it.
 fn has_words(text: &str, wanted: &str) -> bool {
     let (text, wanted) = (text.to_ascii_lowercase(), wanted.to_ascii_lowercase());
     let end = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());

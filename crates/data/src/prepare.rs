@@ -1,3 +1,5 @@
+//! Turns problems into tokenized prompts and worked examples, in parallel.
+
 use std::fmt;
 
 use firebrick_core::{Prompt, WorkedExample};
@@ -5,30 +7,29 @@ use rayon::prelude::*;
 
 use crate::{DataError, Problem, PromptFormat, Tokenizer};
 
-/// Turns problems into tokens, in parallel.
+/// The preparation of problems. It turns them into tokens, in parallel.
 #[derive(Clone, Copy)]
 pub struct Preparation<'a> {
     /// The policy's tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// How a question is written.
+    /// The way in which a question is written.
     pub format: &'a PromptFormat,
-    /// Longer prompts are dropped, because the policy could not read them whole.
+    /// The most tokens of a prompt. Longer prompts are dropped, because the policy could not read them whole.
     pub max_prompt_tokens: usize,
-    /// Whether prompts keep the messages that they were made from.
+    /// True if prompts keep the messages that they were made from.
     pub keep_messages: bool,
 }
 
 impl<'a> Preparation<'a> {
-    /// Without a limit on length.
+    /// Makes a preparation without a limit on length.
     pub fn new(tokenizer: &'a Tokenizer, format: &'a PromptFormat) -> Self {
         Preparation { tokenizer, format, max_prompt_tokens: usize::MAX, keep_messages: false }
     }
 
-    /// The prompts of the problems that can be used, in the same order, and what became of the
-    /// rest.
+    /// Returns the prompts of the problems that can be used, in the same order, and a report on all problems.
     ///
     /// # Errors
-    /// When a problem does not fit the format or the tokenizer, or none is left.
+    /// Fails if a problem does not fit the format or the tokenizer, or none is left.
     pub fn prompts(&self, problems: &[Problem]) -> Result<(Vec<Prompt>, PromptReport), DataError> {
         let mut report = PromptReport { read: problems.len(), ..PromptReport::default() };
         let mut prompts = problems
@@ -39,11 +40,11 @@ impl<'a> Preparation<'a> {
         self.unless_empty(prompts, report)
     }
 
-    /// What the supervised warm-up imitates: the prompts of the problems that are short enough,
-    /// with the tokens of their solutions.
+    /// Returns the examples that the supervised warm-up imitates: the prompts of the problems that are short
+    /// enough, with the tokens of their solutions.
     ///
     /// # Errors
-    /// As for [`Preparation::prompts`].
+    /// Fails as [`Preparation::prompts`] does.
     pub fn worked_examples(
         &self,
         problems: &[Problem],
@@ -74,7 +75,7 @@ impl<'a> Preparation<'a> {
         Ok(Prompt { id, text, tokens, reference, question, messages, difficulty })
     }
 
-    /// Whether a prompt of that many tokens is kept; counts it where it belongs.
+    /// Tells whether a prompt of that many tokens is kept, and counts it in the report.
     fn fits(&self, tokens: usize, report: &mut PromptReport) -> bool {
         let count = match tokens {
             0 => &mut report.empty,
@@ -98,20 +99,20 @@ impl<'a> Preparation<'a> {
     }
 }
 
-/// What became of the problems that were read.
+/// A report on the problems that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptReport {
-    /// Problems read.
+    /// The number of problems that were read.
     pub read: usize,
-    /// Prompts kept.
+    /// The number of prompts that were kept.
     pub kept: usize,
-    /// Dropped: longer than `max_prompt_tokens`.
+    /// The number of prompts dropped because they are longer than `max_prompt_tokens`.
     pub too_long: usize,
-    /// Dropped: not one token.
+    /// The number of prompts dropped because they have no token.
     pub empty: usize,
-    /// Dropped: the same question as an earlier one.
+    /// The number of prompts dropped because an earlier one has the same question.
     pub duplicates: usize,
-    /// Dropped: the same question as another one, and another reference.
+    /// The number of prompts dropped because another one has the same question and another reference.
     pub conflicting: usize,
 }
 

@@ -1,3 +1,5 @@
+//! Problems, questions and reference answers, and the columns of a data set that hold them.
+
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
@@ -8,24 +10,24 @@ use crate::{DataError, Row};
 /// A question with its reference answer, before any template or tokenizer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    /// Stable within its source: the row's place, or a hash of what is asked.
+    /// The problem's id, stable within its source: the row's place, or a hash of the question.
     pub id: u64,
-    /// What is asked.
+    /// The question.
     pub question: Question,
-    /// What the verifier compares against.
+    /// The answer that the verifier compares against.
     pub reference: String,
-    /// A completion that answers it, when that is not the reference itself: in GSM8K the solution
-    /// that the reference was the end of.
+    /// A completion that answers the question, if it is not the reference itself. In GSM8K it is the solution that
+    /// ends in the reference.
     pub worked: Option<String>,
-    /// How hard it is, in the data's words; empty where the data does not say.
+    /// The difficulty, in the data's words. It is empty if the data does not say.
     pub difficulty: String,
 }
 
 impl Problem {
-    /// The problem of one row; `id` is its place among the rows of its source.
+    /// Makes the problem of one row. `id` is the row's place among the rows of its source.
     ///
     /// # Errors
-    /// When the row lacks a column, or it holds something else than it should.
+    /// Fails if the row lacks a column, or the column holds something else than it should.
     pub fn from_row(row: &Row, id: u64, columns: &Columns) -> Result<Self, DataError> {
         let question = question(row, &columns.prompt)?;
         let reference = answer(row, &columns.reference)?;
@@ -37,23 +39,23 @@ impl Problem {
         Ok(Problem { id, question, reference, worked, difficulty })
     }
 
-    /// A completion to imitate: the worked one, else the reference.
+    /// Returns a completion to imitate: the worked completion, else the reference.
     pub fn solution(&self) -> &str {
         self.worked.as_deref().unwrap_or(&self.reference)
     }
 }
 
-/// What is asked: a text, or the messages of a conversation.
+/// A question: a text, or the messages of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
-    /// Plain text; with a chat template, the user's message.
+    /// Plain text. With a chat template, it is the user's message.
     Text(String),
     /// A list of messages, each an object with `role` and `content`.
     Messages(Value),
 }
 
 impl Question {
-    /// The words that are asked: in a conversation those of its last message.
+    /// Returns the words of the question. In a conversation they are the words of its last message.
     pub(crate) fn words(&self) -> &str {
         match self {
             Question::Text(text) => text,
@@ -64,7 +66,7 @@ impl Question {
         }
     }
 
-    /// The question as one text, by which questions are told apart.
+    /// Returns the question as one text, by which questions are told apart.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match self {
             Question::Text(text) => Cow::Borrowed(text),
@@ -73,41 +75,41 @@ impl Question {
     }
 }
 
-/// Which columns of a data set hold the prompt and the reference answer.
+/// The columns of a data set that hold the prompt and the reference answer.
 ///
 /// A dotted path such as `reward_model.ground_truth` leads into nested objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Columns {
-    /// A text, or a list of messages.
+    /// The column of the prompt, which is a text or a list of messages.
     pub prompt: String,
-    /// A text or a number; empty where there is no such column.
+    /// The column of the reference, which is a text or a number. It is empty if there is no such column.
     pub reference: String,
-    /// A text or a number; empty likewise.
+    /// The column of the difficulty, which is a text or a number. It is empty if there is no such column.
     #[serde(default)]
     pub difficulty: String,
 }
 
-/// What is known of a data set's columns before its first row is seen.
+/// The names of a data set's columns, as far as they are known before its first row is seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColumnNames {
-    /// The prompt's; none when its layout is to be recognised.
+    /// The column of the prompt. `None` if its layout is to be recognised.
     pub prompt: Option<String>,
-    /// The reference answer's; none likewise.
+    /// The column of the reference answer. `None` if its layout is to be recognised.
     pub reference: Option<String>,
-    /// The difficulty's; none where no one asks for it.
+    /// The column of the difficulty. `None` if nobody asks for it.
     pub difficulty: Option<String>,
 }
 
 impl ColumnNames {
-    /// The columns of a data set with rows like this one.
+    /// Finds the columns of a data set with rows like this one.
     ///
-    /// Where no name is given, the prompt is the first of `prompt`, `question` and `problem` that
-    /// the row has; the reference the first of `reward_model.ground_truth`, `ground_truth`,
-    /// `answer`, `solution` and `reference`. That covers TRL's, verl's and GSM8K's.
+    /// If no name is given, the prompt is the first of `prompt`, `question` and `problem` that the row has. The
+    /// reference is the first of `reward_model.ground_truth`, `ground_truth`, `answer`, `solution` and
+    /// `reference`. These names cover the layouts of TRL, verl and GSM8K.
     ///
     /// # Errors
-    /// When one of the two is not there.
+    /// Fails if the prompt or the reference is not there.
     pub fn find(&self, row: &Row) -> Result<Columns, DataError> {
         let first = |given: &Option<String>, names: &[&str], what: &str| {
             if let Some(name) = given {
@@ -147,7 +149,7 @@ fn question(row: &Row, column: &str) -> Result<Question, DataError> {
     }
 }
 
-/// The text or number of a column; nothing where it has no name.
+/// Returns the text or number of a column. It is empty if the column has no name.
 fn answer(row: &Row, column: &str) -> Result<String, DataError> {
     if column.is_empty() {
         return Ok(String::new());
@@ -163,10 +165,11 @@ fn answer(row: &Row, column: &str) -> Result<String, DataError> {
     }
 }
 
-/// The letters of a difficulty, which names a metric.
+/// The most letters of a difficulty, which becomes part of a metric's name.
 const DIFFICULTY: usize = 64;
 
-/// The difficulty's word or number. It becomes part of a name, so it may be neither long nor of more than one line.
+/// Returns the difficulty's word or number. It becomes part of a name, so it may be neither long nor of more than
+/// one line.
 fn difficulty(row: &Row, column: &str) -> Result<String, DataError> {
     let difficulty = answer(row, column)?;
     let difficulty = difficulty.trim();
@@ -177,8 +180,8 @@ fn difficulty(row: &Row, column: &str) -> Result<String, DataError> {
     Ok(difficulty.to_owned())
 }
 
-/// The answer of a solution in the manner of GSM8K, whose last line is `#### 72`. Commas in a number
-/// are dropped, as they are when verl prepares that data set.
+/// Returns the answer of a solution in the manner of GSM8K, whose last line is `#### 72`. Commas in a number are
+/// dropped, as they are when verl prepares that data set.
 fn final_answer(solution: &str) -> Option<String> {
     let last_line = solution.trim_end().lines().next_back()?;
     let answer = last_line.strip_prefix("#### ")?.trim();

@@ -1,3 +1,5 @@
+//! A finite set of prompts as a source, reshuffled every epoch.
+
 use firebrick_core::{Prompt, PromptSource, Seed};
 use rand::{Rng as _, seq::SliceRandom};
 
@@ -5,22 +7,22 @@ use crate::DataError;
 
 /// A finite set of prompts, drawn without repetition and reshuffled every epoch.
 ///
-/// The order of an epoch is a function of the seed and the epoch's number alone, so a place in it
-/// is found again from the cursor, without any other state.
+/// The order of an epoch is a function of the seed and the epoch's number alone. So a place in it is found again
+/// from the cursor, without any other state.
 pub struct Prompts {
     prompts: Vec<Prompt>,
     seed: Seed,
     cursor: u64,
-    /// Which epoch `order` is of.
+    /// The epoch that `order` belongs to.
     epoch: u64,
     order: Vec<usize>,
 }
 
 impl Prompts {
-    /// A source over `prompts`, in the order that the run's seed gives.
+    /// Makes a source over `prompts`, in the order that the run's seed gives.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails if there is no prompt.
     pub fn new(prompts: Vec<Prompt>, seed: Seed) -> Result<Self, DataError> {
         if prompts.is_empty() {
             return Err(DataError::EmptySource);
@@ -55,7 +57,7 @@ impl PromptSource for Prompts {
         self.prompts.len() as u64
     }
 
-    /// A number for ids and tokens, in the order in which the prompts were given.
+    /// Returns a number for ids and tokens, in the order in which the prompts were given.
     fn fingerprint(&self) -> u64 {
         let all = self.prompts.iter().fold(Seed::run(0), |seed, prompt| {
             let tokens = prompt.tokens.iter().map(|&token| u64::from(token));

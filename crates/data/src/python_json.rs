@@ -1,3 +1,5 @@
+//! The template filter `tojson`, which writes JSON as Python does.
+
 use std::fmt::Write;
 
 use minijinja::{
@@ -5,16 +7,15 @@ use minijinja::{
     value::{Kwargs, ValueKind},
 };
 
-/// JSON nested deeper than this is refused, which bounds the recursion.
+/// The deepest nesting of JSON. Deeper JSON is refused, which bounds the recursion.
 const MAX_DEPTH: usize = 128;
-/// Longer texts are refused; no prompt comes near.
+/// The longest text, in bytes. Longer texts are refused; no prompt comes near.
 const MAX_LENGTH: usize = 4 << 20;
 
-/// The `tojson` filter of `transformers`: Python's `json.dumps(value, ensure_ascii=False)`.
+/// Applies the `tojson` filter of `transformers`: Python's `json.dumps(value, ensure_ascii=False)`.
 ///
-/// It differs from Jinja's own in that `<`, `>`, `&` and `'` stay as they are, and from
-/// `serde_json` in its spaces, `", "` and `": "`. Honours `ensure_ascii`, `indent`, `separators`
-/// and `sort_keys`.
+/// It differs from Jinja's own filter in that `<`, `>`, `&` and `'` stay as they are. It differs from `serde_json`
+/// in its spaces, `", "` and `": "`. It honours `ensure_ascii`, `indent`, `separators` and `sort_keys`.
 pub(crate) fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent = match options.get::<Option<Value>>("indent")? {
         None => None,
@@ -52,7 +53,7 @@ struct Writer {
     text: String,
     ensure_ascii: bool,
     sort_keys: bool,
-    /// One level of it; `None` for everything on one line.
+    /// The text of one level. `None` puts everything on one line.
     indent: Option<String>,
     item: String,
     key: String,
@@ -164,7 +165,7 @@ impl Writer {
     }
 }
 
-/// A float as Python's `repr` writes it: `1.0`, `1e-05`, `1e+16`.
+/// Writes a float as Python's `repr` does: `1.0`, `1e-05`, `1e+16`.
 pub(crate) fn float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();
@@ -202,7 +203,7 @@ mod tests {
         environment.render_str(&format!("{{{{ {expression} }}}}"), context).unwrap()
     }
 
-    // The expected texts are what CPython 3's json.dumps prints for the same value and options.
+    // CPython 3's json.dumps prints the expected texts for the same value and options.
     #[test]
     fn json_is_written_as_python_does() {
         let value = json!({"b": [1, -2.5, true, null], "a": {"<é>": "\"\\\n\u{1}\u{7f}", "e": []}});

@@ -1,21 +1,23 @@
+//! The rows of data sets, each with its place in its file.
+
 use std::{fmt, path::Path, sync::Arc};
 
 use serde_json::{Map, Value};
 
-/// One row of a data set, and where it stood.
+/// One row of a data set, and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The file it is from.
+    /// The file that the row is from.
     pub file: Arc<Path>,
-    /// Its place in that file.
+    /// The row's place in that file.
     pub place: Place,
-    /// Its columns.
+    /// The row's columns.
     pub fields: Map<String, Value>,
 }
 
 impl Row {
-    /// The value of a column; a dotted path such as `reward_model.ground_truth` leads into nested
-    /// objects. `None` when there is no such column, or when it is null.
+    /// Returns the value of a column. A dotted path such as `reward_model.ground_truth` leads into nested objects.
+    /// Returns `None` if there is no such column, or if it is null.
     pub fn get(&self, column: &str) -> Option<&Value> {
         let value = self.fields.get(column).or_else(|| {
             let mut names = column.split('.');
@@ -25,7 +27,7 @@ impl Row {
         value.filter(|value| !value.is_null())
     }
 
-    /// The columns that [`Row::get`] can be asked for, down to one dot.
+    /// Returns the columns that [`Row::get`] can be asked for, down to one dot.
     pub fn columns(&self) -> Vec<String> {
         let mut columns = Vec::new();
         for (name, value) in &self.fields {

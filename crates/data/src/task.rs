@@ -1,3 +1,5 @@
+//! Generators of problems, with training and held-out problems kept apart.
+
 mod arithmetic;
 mod countdown;
 mod words;
@@ -13,82 +15,85 @@ use crate::{DataError, Problem, Question};
 /// The share of all problems that training never sees.
 const HELDOUT_SHARE: f64 = 0.1;
 
-/// Drawing stops after this many draws in a row that gave nothing new: the task has no more.
+/// The number of draws in a row that may give nothing new. Then drawing stops: the task has no more.
 const MAX_MISSES: u32 = 10_000;
 
 /// A generator of problems with known answers, for runs that need no data set.
 ///
-/// Every problem belongs either to training or to the held-out tenth. Which one follows from the
-/// problem alone, whatever the seed, the settings and the order of drawing, and is the same for
-/// `47+85=` and `85+47=`: no held-out answer can be learnt from its twin.
+/// Every problem belongs either to training or to the held-out tenth. Its split follows from the problem alone,
+/// whatever the seed, the settings and the order of drawing. It is the same for `47+85=` and `85+47=`, so no
+/// held-out answer can be learnt from its twin.
 ///
-/// The characters of its texts are [`Task::alphabet`]; the worked solutions announce their answer
-/// with [`Task::marker`].
+/// The characters of the task's texts are [`Task::alphabet`]. The worked solutions announce their answer with
+/// [`Task::marker`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Task {
-    /// `47+85=`, to be answered `132`; worked, column by column from the right with the carry as
-    /// third summand and sums of two digits: `7+5+0=12,4+8+1=13;132`.
+    /// Additions such as `47+85=`, to be answered with `132`. A worked solution goes column by column from the
+    /// right, with the carry as third summand and sums of two digits: `7+5+0=12,4+8+1=13;132`.
     Addition {
-        /// The most digits of a summand, 1 to 18; every number of digits is equally likely.
+        /// The most digits of a summand, 1 to 18. Every number of digits is equally likely.
         digits: u32,
-        /// Whether the solution is worked before it is given.
+        /// True if a solution shows its working before the answer.
         #[serde(default)]
         worked: bool,
-        /// The share of worked solutions, in `[0, 1]`, that are worked twice: `?` stands between the
-        /// two, and in every second one of them the first has a slip.
+        /// The share of worked solutions, in `[0, 1]`, that are worked twice. `?` stands between the two workings.
+        /// In half of these solutions the first working has a slip.
         #[serde(default)]
         second_look: f64,
     },
-    /// `47*85=`, to be answered `3995`; worked, digit by digit of the right factor from its right,
-    /// with the running sum: `47*5=235,47*80=3760,235+3760=3995;3995`.
+    /// Multiplications such as `47*85=`, to be answered with `3995`. A worked solution goes digit by digit of the
+    /// right factor from its right, with the running sum: `47*5=235,47*80=3760,235+3760=3995;3995`.
     Multiplication {
-        /// The most digits of a factor, 1 to 9; every number of digits is equally likely.
+        /// The most digits of a factor, 1 to 9. Every number of digits is equally likely.
         digits: u32,
-        /// Whether the solution is worked before it is given.
+        /// True if a solution shows its working before the answer.
         #[serde(default)]
         worked: bool,
     },
-    /// `3 7 25:96=`, to be answered with an expression of all the numbers, such as `(7+25)*3`.
-    /// The reference is `3 7 25 : 96`. Numbers are sorted, and a solution always exists, in which
-    /// every intermediate result is whole and between 1 and `max_target`.
+    /// The numbers game, such as `3 7 25:96=`, to be answered with an expression of all the numbers, such as
+    /// `(7+25)*3`. The reference is `3 7 25 : 96`. Numbers are sorted. There is always a solution in which every
+    /// intermediate result is whole and between 1 and `max_target`.
     Countdown {
-        /// How many numbers are given, 2 to 16.
+        /// The number of given numbers, 2 to 16.
         numbers: u32,
-        /// The largest number given, from 1.
+        /// The largest given number, from 1.
         max_number: u64,
         /// The largest target, from `max_number` to 10⁹.
         max_target: u64,
     },
-    /// `What is 70 + 41?`, to be answered in whatever words; worked: `70 + 41 = 111.`
+    /// Questions such as `What is 70 + 41?`, to be answered in any words. The worked solution is `70 + 41 = 111.`
     Sums {
-        /// Digits of each number, 1 to 9.
+        /// The digits of each number, 1 to 9.
         digits: u32,
-        /// Whether every second one is a difference instead, `What is 83 - 27?`, never below 0.
+        /// True if half of the problems are differences instead, such as `What is 83 - 27?`, never below 0.
         #[serde(default)]
         differences: bool,
     },
-    /// A story about somebody's things: `Mia has 14 apples. She buys 3 bags with 6 apples in each.
-    /// How many apples does Mia have now?` Worked: `3 * 6 = 18, 14 + 18 = 32. The answer is 32.`
+    /// Stories about somebody's things, such as
+    /// `Mia has 14 apples. She buys 3 bags with 6 apples in each. How many apples does Mia have now?`.
+    /// The worked solution is `3 * 6 = 18, 14 + 18 = 32. The answer is 32.`
     ///
-    /// The same numbers in the same order, about other people and things, are in the same split.
+    /// Stories with the same numbers in the same order, about other people and things, are in the same split.
     WordProblems {
-        /// Operations that an answer takes, 1 to 10.
+        /// The number of operations that an answer takes, 1 to 10.
         steps: u32,
-        /// With it an answer takes from this many operations, 1 to `steps`, and every number is equally likely.
+        /// The fewest operations that an answer takes, 1 to `steps`. If set, every number of operations from here
+        /// to `steps` is equally likely.
         #[serde(default)]
         fewest_steps: Option<u32>,
     },
-    /// `2-7:`, a number from 2 to 7 to be guessed in several turns; the reference is the number. Worked: the middle of what
-    /// is left and the replies to it, `4>6`. A range and its number are one problem, and the range alone tells nothing.
+    /// Games such as `2-7:`, in which a number from 2 to 7 is to be guessed in several turns. The reference is the
+    /// number. The worked solution is the middle of the numbers that are left, and the reply to it, turn by turn:
+    /// `4>6`. A range and its number are one problem, and the range alone tells nothing.
     Guessing {
-        /// How many numbers there are, 2 to 10, counted from 0.
+        /// The count of possible numbers, 2 to 10. They begin at 0.
         numbers: u32,
     },
 }
 
 impl Task {
-    /// Every character of the task's texts, for [`Tokenizer::characters`](crate::Tokenizer).
+    /// Returns every character of the task's texts, for [`Tokenizer::characters`](crate::Tokenizer).
     pub fn alphabet(&self) -> &'static str {
         match self {
             Task::Addition { second_look, .. } if *second_look > 0.0 => "0123456789+=,;?",
@@ -103,8 +108,8 @@ impl Task {
         }
     }
 
-    /// What announces the answer in a solution, for the verifier to look for; `None` when the
-    /// whole completion is the answer.
+    /// Returns the marker that announces the answer in a solution, for the verifier to look for. Returns `None` if
+    /// the whole completion is the answer.
     pub fn marker(&self) -> Option<&'static str> {
         match self {
             Task::Addition { worked: true, .. } | Task::Multiplication { worked: true, .. } => {
@@ -114,20 +119,20 @@ impl Task {
         }
     }
 
-    /// Up to `count` different problems for training, in an order that `seed` gives; fewer where
-    /// the task has no more.
+    /// Makes up to `count` different problems for training, in an order that `seed` gives. There are fewer if the
+    /// task has no more.
     ///
     /// # Errors
-    /// When the task's settings are out of their ranges, or leave no problem.
+    /// Fails if the task's settings are out of their ranges, or leave no problem.
     pub fn train(&self, seed: Seed, count: usize) -> Result<Vec<Problem>, DataError> {
         self.distinct(seed.derive("train problems", &[]), count, |share| share >= HELDOUT_SHARE)
     }
 
-    /// Up to `count` different problems that training never sees: always the same ones, so that
+    /// Makes up to `count` different problems that training never sees. They are always the same problems, so that
     /// runs can be compared.
     ///
     /// # Errors
-    /// As for [`Task::train`].
+    /// Fails as [`Task::train`] does.
     pub fn heldout(&self, count: usize) -> Result<Vec<Problem>, DataError> {
         let seed = Seed::run(0).derive("held-out problems", &[]);
         self.distinct(seed, count, |share| share < HELDOUT_SHARE)
@@ -258,14 +263,14 @@ impl Task {
 
 /// A problem as a generator makes it.
 struct Sketch {
-    /// The same for problems that give each other away.
+    /// The key. Problems that give each other away have the same key.
     key: Vec<u64>,
     prompt: String,
     reference: String,
     worked: String,
 }
 
-/// A range and a number in it, with the halving that finds it.
+/// Makes a range and a number in it, with the halving that finds the number.
 fn guessing(rng: &mut impl Rng, numbers: u32) -> Sketch {
     let low = rng.random_range(0..numbers - 1);
     let high = rng.random_range(low + 1..numbers);
@@ -353,7 +358,7 @@ mod tests {
         let task = Task::Guessing { numbers: 10 };
         let problems =
             [task.train(Seed::run(7), 1000).unwrap(), task.heldout(1000).unwrap()].concat();
-        // Every range of two numbers or more, with every number in it.
+        // The problems are every range of two numbers or more, with every number in it.
         assert_eq!(problems.len(), (2..=10).map(|width| width * (11 - width)).sum::<usize>());
         for problem in &problems {
             let range = text(problem).trim_end_matches(':').split_once('-').unwrap();

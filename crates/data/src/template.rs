@@ -1,3 +1,5 @@
+//! Chat templates: Jinja as `transformers` renders it, within limits of time and memory.
+
 mod guard;
 mod print;
 mod python;
@@ -19,19 +21,19 @@ pub use text::TextTemplate;
 
 use crate::{DataError, folder, python_json::tojson};
 
-/// Template instructions that one rendering may take; a long conversation takes some thousands.
+/// The most template instructions of one rendering. A long conversation takes some thousands.
 const FUEL: u64 = 4_000_000;
-/// Calls inside each other that a template may make.
+/// The deepest nesting of calls that a template may make.
 const MAX_RECURSION: usize = 100;
 /// The longest text that a rendering may give, in bytes.
 const MAX_OUTPUT: usize = 16 << 20;
-/// What every template is given.
+/// The variables that every template is given.
 const GIVEN: [&str; 2] = ["messages", "add_generation_prompt"];
-/// Marks the end of a text that a template is to leave open. It is that of `transformers`: there are
-/// templates that look for it.
+/// The mark of the end of a text that a template is to leave open. It is the mark of `transformers`, because some
+/// templates look for it.
 const END_OF_TEXT: &str = "CONTINUE_FINAL_MESSAGE_TAG";
 
-/// A model's chat template: turns a conversation into the text that the model was trained on.
+/// A model's chat template. It turns a conversation into the text that the model was trained on.
 ///
 /// It renders as `transformers` does: Jinja with `trim_blocks` and `lstrip_blocks`, Python's
 /// string methods, `raise_exception`, `strftime_now`, `{% generation %}` blocks, and `tojson` as
@@ -40,19 +42,19 @@ const END_OF_TEXT: &str = "CONTINUE_FINAL_MESSAGE_TAG";
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    /// Where it is from, for messages.
+    /// The file that the template is from, for messages.
     place: String,
     source: String,
     special_tokens: Map<String, serde_json::Value>,
 }
 
 impl ChatTemplate {
-    /// The template of a model folder: `chat_template.jinja`, else `chat_template` in
-    /// `tokenizer_config.json`, which is a text or a list of named ones. `None` when there is
-    /// neither, as for a base model.
+    /// Reads the template of a model folder: `chat_template.jinja`, else `chat_template` in
+    /// `tokenizer_config.json`, which is a text or a list of named templates. Returns `None` if there is neither,
+    /// as for a base model.
     ///
     /// # Errors
-    /// When a file is broken or the template has a syntax error.
+    /// Fails if a file is broken or the template has a syntax error.
     pub fn from_folder(folder: impl AsRef<Path>) -> Result<Option<Self>, DataError> {
         let folder = folder.as_ref();
         let special_tokens = folder::special_tokens(folder)?;
@@ -83,11 +85,10 @@ impl ChatTemplate {
         }
     }
 
-    /// A template from its text; `special_tokens` are the globals that it may print, such as
-    /// `bos_token`.
+    /// Makes a template from its text. `special_tokens` are the globals that it may print, such as `bos_token`.
     ///
     /// # Errors
-    /// When the template has a syntax error.
+    /// Fails if the template has a syntax error.
     pub fn new(
         source: &str,
         special_tokens: Map<String, serde_json::Value>,
@@ -121,8 +122,8 @@ impl ChatTemplate {
         Ok(ChatTemplate { environment, place, source: default, special_tokens })
     }
 
-    /// The same template, with `now` as what `strftime_now` prints. Without it that function is an
-    /// error, because nothing here reads the clock.
+    /// Sets `now` as the date that `strftime_now` prints. Without it that function is an error, because nothing
+    /// here reads the clock.
     pub fn with_date(mut self, now: DateTime) -> Self {
         self.environment.add_function("strftime_now", move |format: &str| {
             jiff::fmt::strtime::format(format, now).map_err(|error| {
@@ -132,16 +133,14 @@ impl ChatTemplate {
         self
     }
 
-    /// The text of a conversation.
+    /// Makes the text of a conversation.
     ///
-    /// `messages` is a list of objects with `role` and `content`. With `add_generation_prompt` the
-    /// text ends where the model is to speak. `kwargs` are further variables of the template, such
-    /// as `enable_thinking` or `tools`; where there is a template named `tool_use`, it is
-    /// taken when there are tools.
+    /// `messages` is a list of objects with `role` and `content`. With `add_generation_prompt` the text ends where
+    /// the model is to speak. `kwargs` are further variables of the template, such as `enable_thinking` or
+    /// `tools`. If there are tools and a template named `tool_use`, that template is taken.
     ///
     /// # Errors
-    /// When there is no message, or the template raises an exception, is wrong, or runs out of its
-    /// budget.
+    /// Fails if there is no message, or the template raises an exception, is wrong, or runs out of its budget.
     pub fn render(
         &self,
         messages: &serde_json::Value,
@@ -151,11 +150,11 @@ impl ChatTemplate {
         self.fill(conversation(messages), add_generation_prompt, kwargs)
     }
 
-    /// The text of a conversation up to the end of its last message's `content`, for the model to
-    /// go on with it: `continue_final_message` in `transformers`.
+    /// Makes the text of a conversation up to the end of its last message's `content`, for the model to go on with
+    /// it. This is `continue_final_message` in `transformers`.
     ///
     /// # Errors
-    /// As for [`ChatTemplate::render`], and when the template leaves the last message out.
+    /// Fails as [`ChatTemplate::render`] does, and if the template leaves the last message out.
     pub fn render_unfinished(
         &self,
         messages: &serde_json::Value,
@@ -183,18 +182,18 @@ impl ChatTemplate {
         }
     }
 
-    /// The text of the template, of the one named `default` where there are several.
+    /// Returns the text of the template. If there are several, returns the text of the one named `default`.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The file that it is from.
+    /// Returns the file that the template is from.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// The variables that may be given as `kwargs`: what the template reads and nothing else gives
-    /// it. Sorted.
+    /// Returns the variables that may be given as `kwargs`, sorted. The template reads them, and nothing else
+    /// gives them.
     pub fn variables(&self) -> Vec<String> {
         let mut names: Vec<String> = self
             .environment
@@ -241,7 +240,7 @@ impl ChatTemplate {
     }
 }
 
-/// The text that a template makes of `variables`, within its budget.
+/// Makes the text of a template with `variables`, within its budget.
 fn evaluated(
     environment: &Environment<'_>,
     template: &Template<'_, '_>,
@@ -260,8 +259,8 @@ fn evaluated(
     Ok(text)
 }
 
-/// What `transformers` makes of messages before a template sees them: keys without a value are left
-/// out, and a model's thoughts are known by all names that templates have for them.
+/// Changes messages as `transformers` does before a template sees them. Keys without a value are left out. A
+/// model's thoughts get the names `thinking` and `reasoning_content`, which templates have for them.
 fn conversation(messages: &serde_json::Value) -> Vec<serde_json::Value> {
     let mut messages = messages.as_array().cloned().unwrap_or_default();
     for message in messages.iter_mut().filter_map(serde_json::Value::as_object_mut) {
@@ -277,7 +276,7 @@ fn conversation(messages: &serde_json::Value) -> Vec<serde_json::Value> {
     messages
 }
 
-/// The content of a message, or of the last of its parts that has text.
+/// Finds the content of a message, or the content of the last of its parts that has text.
 fn last_text(message: &mut serde_json::Value) -> Option<&mut String> {
     let text = match message.get_mut("content")? {
         serde_json::Value::Array(parts) => {
@@ -322,7 +321,7 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Writes what a template prints, into the text or into a variable.
+/// Writes a value that a template prints, into the text or into a variable.
 fn write(output: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
     weight::weigh(state, value)?;
     let text = print::print(value);
@@ -338,7 +337,7 @@ fn template_error(place: &str, error: &Error) -> DataError {
         (ErrorKind::OutOfFuel, Some(_)) => {
             "the template makes more than any conversation needs; does it loop?".to_owned()
         }
-        // Mostly what the template itself gave to `raise_exception`.
+        // This is mostly the message that the template itself gave to `raise_exception`.
         (ErrorKind::InvalidOperation, Some(detail)) => format!("the template stops: {detail}"),
         (kind, Some(detail)) => format!("{kind}: {detail}"),
         (kind, None) => kind.to_string(),
@@ -349,8 +348,8 @@ fn template_error(place: &str, error: &Error) -> DataError {
     DataError::Template { place: place.to_owned(), problem }
 }
 
-/// Replaces `{% generation %}` and `{% endgeneration %}`, with which `transformers` marks what the
-/// model wrote, by a plain scope: the same white space and the same reach of variables.
+/// Replaces `{% generation %}` and `{% endgeneration %}` by a plain scope, with the same white space and the same
+/// reach of variables. `transformers` marks the model's words with these tags.
 fn without_generation_tags(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut rest = source;

@@ -1,3 +1,5 @@
+//! The tokenizer of a model folder, with its special tokens and its files.
+
 mod characters;
 mod facts;
 mod streamer;
@@ -12,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::{DataError, folder};
 
-/// The files of a model folder that make its tokenizer, which [`Tokenizer::save`] writes back.
+/// The files of a model folder that make its tokenizer. [`Tokenizer::save`] writes them back.
 const FILES: [&str; 9] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -25,7 +27,7 @@ const FILES: [&str; 9] = [
     "generation_config.json",
 ];
 
-/// Text to tokens and back, with the ids of the special tokens.
+/// A tokenizer, which turns text into tokens and back. It knows the ids of the special tokens.
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
@@ -37,15 +39,14 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// The tokenizer of a Hugging Face model folder.
+    /// Reads the tokenizer of a Hugging Face model folder.
     ///
     /// `tokenizer.json` must be there. Special tokens come from `tokenizer_config.json`, else
-    /// `special_tokens_map.json`; more stop tokens from `generation_config.json`, else
-    /// `config.json`. Truncation and padding that the file asks for are switched off: a prompt is
-    /// never cut in silence.
+    /// `special_tokens_map.json`. More stop tokens come from `generation_config.json`, else `config.json`.
+    /// Truncation and padding that the file asks for are switched off, so that a prompt is never cut in silence.
     ///
     /// # Errors
-    /// When a file is missing or broken, or nothing says which token ends a text.
+    /// Fails if a file is missing or broken, or nothing says which token ends a text.
     pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self, DataError> {
         let folder = folder.as_ref();
         let mut files = BTreeMap::new();
@@ -85,8 +86,8 @@ impl Tokenizer {
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|problem| error(problem.to_string()))?;
 
-        // Configurations are copied from model to model; an id that this vocabulary lacks would be
-        // an index past the end of the embedding.
+        // Configurations are copied from model to model. An id that this vocabulary lacks would be an index past
+        // the end of the embedding.
         stop.retain(|&id| inner.id_to_token(id).is_some());
         let id = |name: &str| named.get(name)?.as_str().and_then(|token| inner.token_to_id(token));
         let eos = id("eos_token").or(stop.first().copied()).ok_or_else(|| {
@@ -96,22 +97,22 @@ impl Tokenizer {
                     .into(),
             )
         })?;
-        // The warm-up teaches the tokenizer's own end token, so generation must stop there too,
-        // also where generation_config.json lists only others.
+        // The warm-up teaches the tokenizer's own end token. So generation must stop there too, even if
+        // generation_config.json lists only other tokens.
         stop.retain(|&id| id != eos);
         stop.insert(0, eos);
         let (bos, pad) = (id("bos_token"), id("pad_token").unwrap_or(eos));
         Ok(Tokenizer { inner, bos, eos, pad, stop, files })
     }
 
-    /// The tokens of a text.
+    /// Returns the tokens of a text.
     ///
-    /// With `add_special_tokens`, also those that the tokenizer puts around every text, such as a
-    /// beginning-of-text token; a chat template has written them already. Special tokens spelt out
-    /// in the text become tokens either way.
+    /// With `add_special_tokens`, these include the tokens that the tokenizer puts around every text, such as a
+    /// beginning-of-text token. A chat template has written them already. Special tokens spelt out in the text
+    /// become tokens either way.
     ///
     /// # Errors
-    /// When the text has a character that the vocabulary cannot write.
+    /// Fails if the text has a character that the vocabulary cannot write.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, DataError> {
         match self.inner.encode_fast(text, add_special_tokens) {
             Ok(encoding) => Ok(encoding.get_ids().to_vec()),
@@ -119,44 +120,43 @@ impl Tokenizer {
         }
     }
 
-    /// The text of `tokens`; with `skip_special_tokens`, without the special ones among them.
+    /// Returns the text of `tokens`. With `skip_special_tokens`, the special tokens among them are left out.
     ///
     /// Ids outside the vocabulary are skipped, and bytes that are no text become `�`.
     pub fn decode(&self, tokens: &[TokenId], skip_special_tokens: bool) -> String {
-        // Decoders rewrite strings; none of them has an input that it refuses.
+        // Decoders rewrite strings. No decoder has an input that it refuses.
         self.inner.decode(tokens, skip_special_tokens).unwrap_or_default()
     }
 
-    /// The token before every text, if the tokenizer has one.
+    /// Returns the token before every text, if the tokenizer has one.
     pub fn bos(&self) -> Option<TokenId> {
         self.bos
     }
 
-    /// The token that ends a completion.
+    /// Returns the token that ends a completion.
     pub fn eos(&self) -> TokenId {
         self.eos
     }
 
-    /// The token that fills up a batch; the end token where the tokenizer names no other.
+    /// Returns the token that fills up a batch. It is the end token if the tokenizer names no other.
     pub fn pad(&self) -> TokenId {
         self.pad
     }
 
-    /// Every token that ends generation: [`Tokenizer::eos`], then those of the model's
-    /// configuration.
+    /// Returns every token that ends generation: [`Tokenizer::eos`], then the tokens of the model's configuration.
     pub fn stop_tokens(&self) -> &[TokenId] {
         &self.stop
     }
 
-    /// How many tokens there are, added ones included. A model's vocabulary is often padded to a
-    /// larger round number.
+    /// Returns the number of tokens, added tokens included. A model's vocabulary is often padded to a larger round
+    /// number.
     #[allow(clippy::len_without_is_empty, reason = "a tokenizer without tokens cannot be made")]
     pub fn len(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
 
-    /// The rows that an embedding needs for every token to have one: the largest id plus one, which
-    /// is more than [`Tokenizer::len`] where ids have holes.
+    /// Returns the number of rows that an embedding needs for every token to have one. It is the largest id plus
+    /// one, which is more than [`Tokenizer::len`] if ids have holes.
     pub fn rows(&self) -> usize {
         let ids = self.inner.get_vocab(true).into_values();
         ids.max().map_or(0, |largest| largest as usize + 1)
@@ -164,11 +164,11 @@ impl Tokenizer {
 
     /// Writes the tokenizer's files into an existing folder.
     ///
-    /// What came from a folder is written back byte for byte, chat template and generation
-    /// settings included; what was made is a folder that `transformers` opens.
+    /// Files that came from a folder are written back byte for byte, chat template and generation settings
+    /// included. The files of a made tokenizer are a folder that `transformers` opens.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Fails if a file cannot be written.
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<(), DataError> {
         for (name, bytes) in &self.files {
             let path = folder.as_ref().join(name);
@@ -177,7 +177,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Finds the character that made an encoding fail, if it was one.
+    /// Finds the character that made an encoding fail, if a character did.
     fn explain(&self, text: &str, problem: String) -> DataError {
         let mut buffer = [0; 4];
         let unknown = text
@@ -204,13 +204,13 @@ impl Detokenizer for Tokenizer {
 
 /// Reads `tokenizer.json` and tries it.
 ///
-/// The library (0.23.2) panics instead of failing where parts of a file contradict each other: a
-/// subword prefix longer than a word when it is read, a template that names an unknown special
-/// token when it is first used. Trying it here, where a panic becomes an error, covers both.
+/// If parts of a file contradict each other, the library (0.23.2) panics instead of failing. A subword prefix
+/// longer than a word makes it panic when the file is read. A template that names an unknown special token makes
+/// it panic at the first use. Trying the tokenizer here, where a panic becomes an error, covers both.
 fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     let read = std::panic::catch_unwind(|| {
         let tokenizer = tokenizers::Tokenizer::from_bytes(json)?;
-        // Whether it has a token for this text does not matter.
+        // It does not matter whether the tokenizer has a token for this text.
         let _ = tokenizer.encode_fast("1", true);
         Ok::<_, tokenizers::Error>(tokenizer)
     });
@@ -218,7 +218,7 @@ fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
         .map_err(|problem| problem.to_string())
 }
 
-/// The end tokens of a model or generation configuration: a number or a list of them.
+/// Returns the end tokens of a model or generation configuration, which has a number or a list of them.
 fn eos_ids(config: &Map<String, Value>) -> Vec<TokenId> {
     let id = |value: &Value| value.as_u64().and_then(|id| TokenId::try_from(id).ok());
     match config.get("eos_token_id") {

@@ -1,3 +1,5 @@
+//! Removes repeated questions, and questions with conflicting references.
+
 use std::{
     collections::HashMap,
     hash::{BuildHasher as _, RandomState},
@@ -7,18 +9,18 @@ use std::{
 
 use crate::{Place, Problem, ProblemSet, Row};
 
-/// Conflicts that are shown to a person.
+/// The number of conflicts that are shown to a person.
 const SHOWN: usize = 3;
 
-/// Characters of a question or a reference that are shown.
+/// The number of characters of a question or a reference that are shown.
 const CLIP: usize = 60;
 
-/// Gathers problems, of each question the first. It keeps what is left and nothing of the rest, so
-/// that a data set may be far larger than memory if its questions are few.
+/// A collector of problems, which keeps the first problem of each question and nothing of the rest. So a data set
+/// may be far larger than memory if its questions are few.
 pub(crate) struct Collector {
     deduplicate: bool,
     kept: Vec<Kept>,
-    /// Places in `kept` by the hash of the question; nearly always one.
+    /// The places in `kept` by the hash of the question. There is nearly always one place.
     places: HashMap<u64, Vec<usize>>,
     hasher: RandomState,
     conflicts: Vec<Conflict>,
@@ -28,12 +30,12 @@ struct Kept {
     problem: Problem,
     file: Arc<Path>,
     place: Place,
-    /// Rows with this question.
+    /// The number of rows with this question.
     rows: usize,
     conflicting: bool,
 }
 
-/// A question with its first reference, and the row that says otherwise.
+/// A conflict between a question's first reference and a row with another reference.
 struct Conflict {
     kept: usize,
     file: Arc<Path>,
@@ -69,8 +71,8 @@ impl Collector {
         self.kept.push(Kept { problem, file, place, rows: 1, conflicting: false });
     }
 
-    /// Where a problem with the same question is kept; when there is none, remembers where this one
-    /// is going to be.
+    /// Finds the place of a kept problem with the same question. If there is none, remembers the place that this
+    /// problem is going to have.
     fn earlier(&mut self, problem: &Problem) -> Option<usize> {
         if !self.deduplicate {
             return None;
@@ -126,7 +128,7 @@ impl Collector {
     }
 }
 
-/// A text on one line, cut, without what would move a terminal's cursor.
+/// Puts a text on one line, cut, without characters that would move a terminal's cursor.
 fn clip(text: &str) -> String {
     let mut clipped: String = text.chars().take(CLIP).flat_map(char::escape_debug).collect();
     if text.chars().nth(CLIP).is_some() {

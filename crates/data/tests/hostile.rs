@@ -1,6 +1,6 @@
 //! Templates that were written to do harm are refused, quickly and with little memory.
 //!
-//! In a binary of its own, because the memory is the whole process's.
+//! The test has a binary of its own, because it measures the memory of the whole process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,12 +12,12 @@ use std::{
 use firebrick_data::ChatTemplate;
 use serde_json::{Map, json};
 
-/// Generous: most take milliseconds, in a release build.
+/// The most time of a template. This is generous: most take milliseconds, in a release build.
 const TIME: Duration = Duration::from_secs(20);
-/// In kB. A text of 100 MB is the largest single thing that the interpreter itself allows.
+/// The most memory, in kB. A text of 100 MB is the largest single thing that the interpreter itself allows.
 const MEMORY: u64 = 600_000;
 
-/// A template that fails for another reason shows nothing.
+/// The reasons that count. A template that fails for another reason shows nothing.
 const REASONS: [&str; 6] = [
     "makes more than any conversation",
     "ran for more than",
@@ -114,7 +114,7 @@ fn hostile_templates_are_refused_in_bounded_time_and_memory() {
     }
 }
 
-/// The most memory that this process has had, in kB, where the system says so.
+/// Returns the most memory that this process has had, in kB, if the system says so.
 fn peak() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

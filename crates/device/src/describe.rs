@@ -1,38 +1,40 @@
+//! Descriptions of devices: name, driver, memory and number formats.
+
 use burn::tensor::Device;
 use serde::Serialize;
 
 use crate::{Kind, Name, Precision};
 
-/// What a device is and can do, as far as its driver tells.
+/// A device and its abilities, as far as its driver tells.
 #[derive(Clone, Debug, Serialize)]
 pub struct Description {
-    /// Which it is.
+    /// The device's name, such as `vulkan:0`.
     pub device: Name,
-    /// The card, or the processor.
+    /// The name of the card or the processor.
     pub name: String,
-    /// Whether it computes on the processor although its API is a GPU's.
+    /// True if the device computes on the processor although its API is a GPU's.
     pub software: bool,
-    /// Bytes that it may hold, where known.
+    /// The bytes that the device may hold, if known.
     pub memory: Option<u64>,
-    /// Bytes of its largest single tensor, where there is a limit.
+    /// The bytes of the largest single tensor, if there is a limit.
     pub largest_tensor: Option<u64>,
-    /// The driver and its version, where known.
+    /// The driver and its version, if known.
     pub driver: Option<String>,
     /// burn's runtime, with the language of its kernels, such as `wgpu<wgsl>`.
     pub runtime: Option<String>,
-    /// The formats that it computes in.
+    /// The formats that the device computes in.
     pub computes: Vec<Precision>,
-    /// Whether it may round the factors of an f32 matrix product to TF32: burn's accelerated kernels do
-    /// where a card has TF32 units, and nothing switches it off.
+    /// True if the device may round the factors of an f32 matrix product to TF32. burn's accelerated kernels do so
+    /// if a card has TF32 units, and nothing switches it off.
     pub tf32: bool,
-    /// Whether it has matrix units that burn uses.
+    /// True if the device has matrix units that burn uses.
     pub matrix_units: bool,
-    /// Whether the lanes of a subgroup (warp, wave) can exchange values.
+    /// True if the lanes of a subgroup (warp, wave) can exchange values.
     pub subgroups: bool,
 }
 
 impl Description {
-    /// The device in a line: its name, and whether it is one in name only.
+    /// Describes the device in a line: its name, and whether it is a software device.
     pub fn headline(&self) -> String {
         match self.software {
             true => format!("{}, a software device: it computes on the processor", self.name),
@@ -41,7 +43,7 @@ impl Description {
     }
 }
 
-/// Bytes for a person to read.
+/// Writes a number of bytes for a person to read.
 pub fn gibibytes(bytes: u64) -> String {
     match bytes as f64 / f64::from(1 << 30) {
         gib if gib >= 1.0 => format!("{gib:.1} GiB"),
@@ -49,10 +51,10 @@ pub fn gibibytes(bytes: u64) -> String {
     }
 }
 
-/// The formats that `device` can be trusted to compute in.
+/// Finds the formats that `device` can be trusted to compute in.
 ///
-/// burn's flex holds narrower ones too, but some of its sums seem to be as narrow: a product of f16
-/// matrices (1×129×65) is off by 1.5e-3, where sums in f32 explain 6e-5.
+/// burn's flex holds narrower formats too, but some of its sums seem to be as narrow: a product of f16 matrices
+/// (1×129×65) is off by 1.5e-3, and sums in f32 explain only 6e-5.
 pub(crate) fn computes(kind: Kind, device: &Device) -> Vec<Precision> {
     let usable = |precision: &Precision| {
         device.supports_dtype(precision.dtype())
@@ -61,9 +63,9 @@ pub(crate) fn computes(kind: Kind, device: &Device) -> Vec<Precision> {
     Precision::ALL.into_iter().filter(usable).collect()
 }
 
-/// Asks the driver about `device`, which is called `name`; opens it. May panic in the driver.
+/// Asks the driver about `device`, which is called `name`. This opens the device, and may panic in the driver.
 pub fn describe(name: Name, device: &Device) -> Description {
-    // With autodiff it is a wrapper that hides which device it wraps.
+    // With autodiff the device is a wrapper that hides which device it wraps.
     let device = &device.clone().without_autodiff();
     let computes = computes(name.kind, device);
     let cpu = Description {
@@ -107,7 +109,7 @@ fn gpu(cpu: Description, device: &Device) -> Description {
     }
 }
 
-/// The driver of the card called `card`, from where its API keeps that.
+/// Finds the driver of the card called `card`, in the place where the card's API keeps it.
 #[cfg(feature = "gpu")]
 fn driver(kind: Kind, card: &str) -> Option<String> {
     let first_line = |path: &str| {
@@ -128,7 +130,7 @@ fn driver(kind: Kind, card: &str) -> Option<String> {
     }
 }
 
-/// The same, as wgpu's adapter of that name tells.
+/// Finds the driver of the card called `card` from wgpu's adapter of that name.
 #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
 fn adapter(kind: Kind, card: &str) -> Option<String> {
     use std::{
@@ -149,7 +151,7 @@ fn adapter(kind: Kind, card: &str) -> Option<String> {
         ..InstanceDescriptor::new_without_display_handle()
     });
     let adapters = pin!(instance.enumerate_adapters(backends));
-    // On a native machine the answer is there at once; it is a future for the browser's sake.
+    // On a native machine the answer is there at once. It is a future only for the browser's sake.
     let Poll::Ready(adapters) = adapters.poll(&mut Context::from_waker(Waker::noop())) else {
         return None;
     };
@@ -163,7 +165,7 @@ fn adapter(kind: Kind, card: &str) -> Option<String> {
     )
 }
 
-/// Whether the adapter of a GPU's API computes on the processor, as Mesa's llvmpipe does.
+/// Tells whether the adapter of a GPU's API computes on the processor, as Mesa's llvmpipe does.
 pub(crate) fn is_software(device: &Device) -> bool {
     #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
     {
@@ -179,14 +181,14 @@ pub(crate) fn is_software(device: &Device) -> bool {
     false
 }
 
-/// The machine's memory in bytes, where the kernel tells.
+/// Returns the machine's memory in bytes, if the kernel tells.
 fn memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     kib.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The processor's name, from the kernel's own words.
+/// Returns the processor's name, in the kernel's own words.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1));

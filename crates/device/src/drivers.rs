@@ -1,8 +1,8 @@
-//! The driver that a card needs before it computes: by the card's maker and by the system.
+//! The driver that a card needs before it computes, by the card's maker and the system.
 
 use std::{fmt, fs};
 
-/// Who makes a GPU.
+/// The maker of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Vendor {
@@ -16,15 +16,15 @@ pub enum Vendor {
     Apple,
 }
 
-/// An operating system, as far as packages are called differently.
+/// An operating system, as far as the names of packages differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum System {
-    /// Debian, Ubuntu and what is made of them.
+    /// Debian, Ubuntu and the systems made from them.
     Debian,
-    /// Fedora, and Red Hat's.
+    /// Fedora and Red Hat's systems.
     Fedora,
-    /// Arch, and what is made of it.
+    /// Arch and the systems made from it.
     Arch,
     /// Another Linux.
     Linux,
@@ -35,7 +35,7 @@ pub enum System {
 }
 
 impl Vendor {
-    /// Those whose cards people have in a machine of this kind.
+    /// Returns the makers whose cards people have in a machine with this system.
     pub fn on(system: System) -> &'static [Vendor] {
         match system {
             System::Macos => &[Vendor::Apple],
@@ -69,7 +69,7 @@ impl fmt::Display for System {
 }
 
 impl System {
-    /// All of them.
+    /// All systems.
     pub const ALL: [System; 6] = [
         System::Debian,
         System::Fedora,
@@ -79,7 +79,7 @@ impl System {
         System::Linux,
     ];
 
-    /// This machine's.
+    /// Finds the system of this machine.
     pub fn here() -> Self {
         match std::env::consts::OS {
             "windows" => System::Windows,
@@ -88,7 +88,7 @@ impl System {
         }
     }
 
-    /// The system of an `os-release` file.
+    /// Finds the system that an `os-release` file describes.
     fn of(release: &str) -> Self {
         let value = |name: &str| {
             let line = release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
@@ -105,8 +105,8 @@ impl System {
     }
 }
 
-/// How a card of this maker gets its driver on this system, and with which cargo feature it is built in.
-/// Nobody has tried these names but those of Mesa on Debian.
+/// Says how a card of this maker gets its driver on this system, and which cargo feature the card needs. Nobody
+/// has tried these names, except Mesa's names on Debian.
 pub fn driver(vendor: Vendor, system: System) -> String {
     use System::{Arch, Debian, Fedora, Linux, Macos, Windows};
     use Vendor::{Amd, Apple, Intel, Nvidia};
@@ -141,12 +141,13 @@ pub fn driver(vendor: Vendor, system: System) -> String {
     format!("{how}; feature {feature}")
 }
 
-/// The makers of this machine's graphics cards, as Linux lists them; none where nothing lists them.
+/// Finds the makers of this machine's graphics cards, as Linux lists them. `None` if nothing lists them.
 pub fn cards() -> Option<Vec<Vendor>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/bus/pci/devices").ok()?.flatten() {
         let read = |name: &str| fs::read_to_string(entry.path().join(name)).unwrap_or_default();
-        // A display controller; some cards for computing alone are accelerators, 0x12, but so are NPUs.
+        // The class 0x03 is a display controller. Some cards that only compute are accelerators, 0x12, but so are
+        // NPUs.
         if !read("class").starts_with("0x03") {
             continue;
         }

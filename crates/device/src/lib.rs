@@ -1,8 +1,9 @@
 //! Devices by name, what they can do, and the suite that compares each with the CPU.
 //!
-//! A device is named as in `vulkan:0`: its [`Kind`], and which of that kind. [`list`] finds those
-//! of this machine, [`open`] gives one of them and never another, [`name_of`] names it again, [`describe`] says what it is, and
-//! [`suite`] runs what training runs, on the device and on the CPU, and compares.
+//! A device has a name such as `vulkan:0`: its [`Kind`], and its number among the devices of that kind. [`list`]
+//! finds the devices of this machine. [`open`] gives the device of a name and never another, and [`name_of`] gives
+//! a device's name. [`describe`] says what a device can do. [`suite`] runs the work of training on the device and
+//! on the CPU, and compares the two.
 //!
 //! ```
 //! use firebrick_device::{Name, Precision, describe, name_of, open};

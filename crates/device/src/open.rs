@@ -1,3 +1,5 @@
+//! Lists the devices of a machine and opens one by name, or says what is missing for it.
+
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
@@ -14,7 +16,7 @@ use crate::{
     guard,
 };
 
-/// The kinds that this build can compute on; the CPU always.
+/// Returns the kinds that this build can compute on. The CPU is always one of them.
 pub fn compiled() -> Vec<Kind> {
     Kind::ALL.into_iter().filter(|&kind| is_compiled(kind)).collect()
 }
@@ -30,13 +32,14 @@ fn is_compiled(kind: Kind) -> bool {
     }
 }
 
-/// The devices of `kind` that this machine has and this build reaches, in the order of their
-/// numbers: discrete GPUs, integrated, virtual, and last those that compute on the processor.
+/// Lists the devices of `kind` that this machine has and this build reaches, in the order of their numbers:
+/// discrete GPUs, integrated GPUs, virtual GPUs, and last the devices that compute on the processor.
 ///
 /// # Errors
-/// When the driver fails while it is asked.
+/// Fails if the driver fails while it is asked.
 pub fn list(kind: Kind) -> Result<Vec<Device>, Failure> {
-    // Kept, because what a driver's loader finds does not change, and some of them talk each time.
+    // The devices are kept, because a driver's loader always finds the same devices, and some loaders print text
+    // each time.
     static FOUND: Mutex<BTreeMap<Kind, Vec<Device>>> = Mutex::new(BTreeMap::new());
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     match found.get(&kind) {
@@ -63,28 +66,27 @@ fn enumerate(kind: Kind) -> Vec<Device> {
         Kind::Cuda => Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec(),
         #[cfg(feature = "rocm")]
         Kind::Rocm => Device::enumerate(burn::tensor::DeviceType::Rocm).into_vec(),
-        #[allow(unreachable_patterns)] // where all of them are compiled in
+        #[allow(unreachable_patterns)] // if all kinds are compiled in
         _ => Vec::new(),
     }
 }
 
 /// Settles how kernels are run, before the first device is opened.
 ///
-/// Left alone, cubecl would take its settings from any `cubecl.toml` in this folder or above it, and
-/// give every thread a stream with pools of its own. One stream is enough for a program that computes
-/// on one thread, and leaves one way less for memory to grow
-/// (<https://github.com/tracel-ai/burn/issues/5212>). `CUBECL_` variables still hold.
+/// Without these settings cubecl would take its own from any `cubecl.toml` in this folder or above it, and give
+/// every thread a stream with pools of its own. One stream is enough for a program that computes on one thread,
+/// and leaves memory one way less to grow (<https://github.com/tracel-ai/burn/issues/5212>). `CUBECL_` variables
+/// still hold.
 #[cfg(feature = "gpu")]
 fn configure() {
     use burn::cubecl::config::{CubeClRuntimeConfig, RuntimeConfig as _};
     let mut config = CubeClRuntimeConfig::default();
     config.streaming.max_streams = 1;
-    // Where it was settled before, it stays as it is.
+    // Settings that were made before stay as they are.
     CubeClRuntimeConfig::try_set(config.override_from_env());
 }
 
-/// The adapters of one graphics API, as concrete devices: burn's `DefaultDevice` could be any of
-/// them.
+/// Lists the adapters of one graphics API, as concrete devices. burn's `DefaultDevice` could be any of them.
 #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
 fn wgpu(backend: WgpuBackend) -> Vec<Device> {
     let kinds = [
@@ -99,7 +101,7 @@ fn wgpu(backend: WgpuBackend) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
     for id in kinds.into_iter().flat_map(like) {
         let device = Device::new(CubeDevice::from_id(id));
-        // All adapters that compute on the processor have one id, which means the first of them.
+        // All adapters that compute on the processor have one id. It means the first of them.
         if !devices.contains(&device) {
             devices.push(device);
         }
@@ -107,7 +109,7 @@ fn wgpu(backend: WgpuBackend) -> Vec<Device> {
     devices
 }
 
-/// The name of a device, with autodiff or without; none of a device that [`list`] does not find.
+/// Returns the name of a device, with autodiff or without. `None` if [`list`] does not find the device.
 pub fn name_of(device: &Device) -> Option<Name> {
     let device = if device.is_autodiff() { device.clone().inner() } else { device.clone() };
     compiled().into_iter().find_map(|kind| {
@@ -116,11 +118,11 @@ pub fn name_of(device: &Device) -> Option<Name> {
     })
 }
 
-/// The device `name`, and no other: burn's own default would take the first API that was compiled
-/// in, whether or not the machine has it.
+/// Opens the device `name`, and never another. burn's own default would take the first API that was compiled in,
+/// whether or not the machine has it.
 ///
 /// # Errors
-/// When it is not compiled in, not there, does not compute, or does not compute in `needed`.
+/// Fails if the device is not compiled in, is not there, does not compute, or does not compute in `needed`.
 pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
     if !is_compiled(name.kind) {
         return Err(OpenError::NotCompiled { name, compiled: compiled() });
@@ -134,9 +136,10 @@ pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
         keep_memory();
     }
     if cfg!(feature = "spirv") && is_software(&device) {
-        // cubecl-spirv 0.11.3 declares shared memory with the type of a pointer to it where the driver lacks
-        // VK_KHR_workgroup_memory_explicit_layout, and Mesa's llvmpipe crashes on that. Those that have it, like 26.2,
-        // have matrix units too, and those that were seen without it, up to 25.0, have none.
+        // cubecl-spirv 0.11.3 declares shared memory with the type of a pointer to it if the driver lacks
+        // VK_KHR_workgroup_memory_explicit_layout, and Mesa's llvmpipe crashes on that. Drivers that have the
+        // extension, like 26.2, have matrix units too. The drivers that were seen without it, up to 25.0, have
+        // none.
         if !guard(|| describe(name, &device).matrix_units).unwrap_or(false) {
             return Err(OpenError::Spirv { name });
         }
@@ -154,33 +157,33 @@ pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
     }
 }
 
-/// Why a device can't be had.
+/// The reason why a device can't be had.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OpenError {
     /// The build lacks the API.
     #[error("device {name} is not in this build, which has {}", list_of(compiled))]
     NotCompiled {
-        /// What was asked for.
+        /// The device that was asked for.
         name: Name,
-        /// What there is.
+        /// The kinds that the build has.
         compiled: Vec<Kind>,
     },
     /// The machine lacks the device.
     #[error("there is no device {name}: {}", found(name, *count))]
     Absent {
-        /// What was asked for.
+        /// The device that was asked for.
         name: Name,
-        /// How many of its kind there are.
+        /// The number of devices of its kind.
         count: usize,
     },
     /// The device lacks a format.
     #[error("device {name} does not compute in {needed}; it has {}", list_of(computes))]
     Precision {
-        /// What was asked for.
+        /// The device that was asked for.
         name: Name,
-        /// What is to be computed.
+        /// The format that is needed.
         needed: Precision,
-        /// What it computes.
+        /// The formats that the device computes in.
         computes: Vec<Precision>,
     },
     /// SPIR-V kernels crash older drivers that compute on the processor.
@@ -188,21 +191,21 @@ pub enum OpenError {
         "device {name} computes on the processor, and its driver is too old for the SPIR-V kernels of this build"
     )]
     Spirv {
-        /// What was asked for.
+        /// The device that was asked for.
         name: Name,
     },
-    /// The driver refuses it.
+    /// The driver refuses the device.
     #[error("device {name} can't be used: {failure}")]
     Broken {
-        /// What was asked for.
+        /// The device that was asked for.
         name: Name,
-        /// What the driver says.
+        /// The driver's words.
         failure: Failure,
     },
 }
 
 impl OpenError {
-    /// What to do about it.
+    /// Says what to do about the error.
     pub fn remedy(&self) -> String {
         match self {
             OpenError::NotCompiled { name: Name { kind: Kind::Metal, .. }, .. }
@@ -213,7 +216,7 @@ impl OpenError {
             OpenError::NotCompiled { name, compiled } => {
                 let all = compiled.iter().chain([&name.kind]).filter(|kind| **kind != Kind::Cpu);
                 let all: Vec<&str> = all.map(|kind| kind.name()).collect();
-                // Whoever has no clone has an archive or a wheel, which there are several of.
+                // A user without a clone has an archive or a wheel, and there are several of each.
                 let archive = match name.kind {
                     Kind::Vulkan => "take an archive with it, or in a clone: ",
                     _ => "in a clone: ",
@@ -239,7 +242,7 @@ impl OpenError {
     }
 }
 
-/// What a machine without a device of `kind` lacks.
+/// Says what to do on a machine without a device of `kind`.
 pub fn missing(kind: Kind) -> &'static str {
     match kind {
         Kind::Cpu => "",

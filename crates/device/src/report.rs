@@ -1,39 +1,41 @@
+//! The suite's report on a device, as JSON and as text.
+
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::{Description, Name, Precision};
 
-/// What the suite found on one device.
+/// The results of the suite on one device.
 #[derive(Clone, Debug, Serialize)]
 pub struct SuiteReport {
-    /// Where it ran.
+    /// The device that the suite ran on.
     pub device: Name,
-    /// What that is.
+    /// The description of that device.
     pub description: Description,
-    /// Whether no case failed.
+    /// True if no case failed.
     pub passed: bool,
-    /// How long all of it took.
+    /// The seconds that all cases took.
     pub seconds: f64,
-    /// Case by case.
+    /// The results of the cases, in their order.
     pub cases: Vec<CaseReport>,
 }
 
-/// What one case found.
+/// The result of one case.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaseReport {
-    /// `group/name`.
+    /// The case's name, as `group/name`.
     pub name: &'static str,
     /// The format of the numbers on the device.
     pub precision: Precision,
-    /// What kind of bound holds.
+    /// The name of the bound, such as `sum`.
     pub tolerance: &'static str,
     /// The bound, relative to the largest entry of an array.
     pub bound: f64,
     /// The verdict.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// On the device, compilation of kernels included.
+    /// The seconds on the device, compilation of kernels included.
     pub seconds: f64,
 }
 
@@ -41,38 +43,38 @@ pub struct CaseReport {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// Within its bound.
+    /// The case is within its bound.
     Passed {
         /// The largest error, relative to the largest entry of its array.
         error: f64,
     },
-    /// Beyond its bound.
+    /// The case is beyond its bound.
     Failed {
         /// The largest error, relative to the largest entry of its array.
         error: f64,
         /// The array with that error.
         array: String,
-        /// The entry in it, row-major.
+        /// The place of that entry in the array, row-major.
         index: usize,
-        /// What the device computed there.
+        /// The number that the device computed there.
         device: f32,
-        /// What it should be.
+        /// The number that is right.
         expected: f32,
     },
-    /// It did not get to an end.
+    /// The case did not get to an end.
     Broken {
-        /// What the device said.
+        /// The device's message.
         message: String,
     },
-    /// It does not apply to the device.
+    /// The case does not apply to the device.
     Skipped {
-        /// Why not.
+        /// The reason why it does not apply.
         reason: String,
     },
 }
 
 impl SuiteReport {
-    /// How many cases passed, in a line.
+    /// Says in a line how many cases passed.
     pub fn summary(&self) -> String {
         let of = |wanted: fn(&Outcome) -> bool| {
             self.cases.iter().filter(|case| wanted(&case.outcome)).count()
@@ -88,7 +90,7 @@ impl SuiteReport {
     }
 }
 
-/// Case by case, and the summary.
+/// Writes the cases one by one, and the summary.
 impl fmt::Display for SuiteReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for case in &self.cases {

@@ -1,8 +1,8 @@
-//! What training does, on a device and on the CPU, compared.
+//! A comparison of the work of training on a device and on the CPU.
 //!
-//! A [`Case`] computes some arrays on whatever device it is given. The suite has it do so on the CPU
-//! and on the device, and compares the arrays entry by entry. One suite serves every device, as a
-//! test and in `firebrick doctor --suite`.
+//! A [`Case`] computes some arrays on any device that it is given. The suite runs it on the CPU and on the device,
+//! and compares the arrays entry by entry. One suite serves every device, as a test and in
+//! `firebrick doctor --suite`.
 
 mod defects;
 mod model;
@@ -22,39 +22,39 @@ use crate::{
 
 /// One comparison.
 pub struct Case {
-    /// `group/name`.
+    /// The case's name, as `group/name`.
     pub name: &'static str,
-    /// The format of the numbers on the device; the CPU computes in f32 from the same numbers.
+    /// The format of the numbers on the device. The CPU computes in f32 from the same numbers.
     pub precision: Precision,
-    /// How far the arrays may be apart.
+    /// The largest allowed distance between the arrays.
     pub tolerance: Tolerance,
-    /// What is computed.
+    /// The computation.
     pub compute: fn(&Device, Precision) -> Result<Vec<Array>, Failure>,
 }
 
 /// Numbers that a case computed.
 pub struct Array {
-    /// What they are.
+    /// The name of the numbers.
     pub name: String,
-    /// Row-major.
+    /// The numbers, row-major.
     pub values: Vec<f32>,
-    /// What they should be, where that is not what the CPU computes.
+    /// The right numbers, if they are not the numbers that the CPU computes.
     pub expected: Option<Vec<f32>>,
 }
 
 impl Array {
-    /// Numbers that should be the CPU's.
+    /// Makes an array that should be equal to the CPU's.
     pub fn new(name: impl Into<String>, values: Vec<f32>) -> Self {
         Array { name: name.into(), values, expected: None }
     }
 
-    /// Numbers that should be `expected`, wherever they are computed.
+    /// Makes an array that should be equal to `expected` on every device.
     pub fn with_expected(name: impl Into<String>, values: Vec<f32>, expected: Vec<f32>) -> Self {
         Array { name: name.into(), values, expected: Some(expected) }
     }
 }
 
-/// Every case, in the order in which they build on each other.
+/// Returns every case, in the order in which they build on each other.
 pub fn cases() -> Vec<Case> {
     [
         tensors::cases(),
@@ -69,7 +69,7 @@ pub fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// The few that show whether a device computes: matmul, a decode step, a backward pass.
+/// Returns the few cases that show whether a device computes: matmul, a decode step, a backward pass.
 pub fn smoke() -> Vec<Case> {
     let chosen = ["tensors/matmul", "model/decode", "model/gradients"];
     cases()
@@ -78,12 +78,12 @@ pub fn smoke() -> Vec<Case> {
         .collect()
 }
 
-/// Runs `cases` on `device`, which is called `name`; `done` hears of each as it ends.
+/// Runs `cases` on `device`, which is called `name`. `done` hears of each case as it ends.
 ///
-/// A case that fails or panics is reported, and the next one runs.
+/// A case that fails or panics is reported, and the next case runs.
 ///
 /// # Errors
-/// When the device can't even say what it is.
+/// Fails if the device can't even say what it is.
 pub fn run(
     name: Name,
     device: &Device,
@@ -143,8 +143,9 @@ impl Case {
     }
 }
 
-/// The largest error over all arrays, each relative to its largest expected entry. What is expected
-/// stands with an array or is the entry of `reference` in its place; nothing infinite is right.
+/// Finds the largest error over all arrays, each relative to its array's largest expected entry. An expected entry
+/// stands with its array, or is the entry of `reference` in the same place. A number that is not finite is never
+/// right.
 fn compare(arrays: &[Array], reference: Option<&[Array]>, bound: f64) -> Outcome {
     if let Some(reference) = reference
         && reference.len() != arrays.len()
@@ -172,7 +173,7 @@ fn compare(arrays: &[Array], reference: Option<&[Array]>, bound: f64) -> Outcome
             let error = if !device.is_finite() || !expected.is_finite() {
                 f64::INFINITY
             } else {
-                // Where all should be zero, the error is absolute.
+                // If all entries should be zero, the error is absolute.
                 f64::from((device - expected).abs()) / if scale > 0.0 { scale } else { 1.0 }
             };
             if error >= largest {

@@ -1,6 +1,6 @@
-//! The suite on one device: that of `FIREBRICK_TEST_DEVICE`, or the CPU.
+//! The suite on one device: the device of `FIREBRICK_TEST_DEVICE`, or the CPU.
 //!
-//! A device that was asked for and is not there fails the test: only silence would be worse.
+//! If a device was asked for and is not there, the test fails. Silence would hide that nothing was tested.
 
 #![allow(clippy::print_stderr)] // the report is what a run is for
 

@@ -1,5 +1,5 @@
-//! What a GPU is asked for: how often it is launched, and whether the host has a hand in between. It is counted on the
-//! device of `FIREBRICK_TEST_DEVICE`; counts are the same on each.
+//! The launches that a GPU is asked for, and the host's part between them. They are counted on the device of
+//! `FIREBRICK_TEST_DEVICE`. The counts are the same on each device.
 
 #![cfg(feature = "gpu")]
 #![allow(clippy::print_stderr)] // the counts are what a run is for
@@ -20,17 +20,17 @@ use firebrick_models::{
 };
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 
-/// Launches of one layer, at most.
+/// The most launches of one layer.
 const DECODING: usize = 15;
 const UPDATING: usize = 40;
 
-/// Bytes that are read for each row and step, at most.
+/// The most bytes that are read for each row and step.
 const READ: usize = 8;
 
-/// Launches are counted, and recorded, for the whole process.
+/// A lock for one test at a time, because launches are counted, and recorded, for the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The device, for one test at a time.
+/// Opens the device, for one test at a time.
 fn device() -> Option<(Device, MutexGuard<'static, ()>)> {
     let Ok(name) = std::env::var("FIREBRICK_TEST_DEVICE") else {
         eprintln!("SKIPPED: FIREBRICK_TEST_DEVICE names no GPU");
@@ -42,7 +42,7 @@ fn device() -> Option<(Device, MutexGuard<'static, ()>)> {
     Some((device, ALONE.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// Of a family with norms of queries and keys, and with biases.
+/// Makes a model of a family with norms of queries and keys, or with biases.
 fn decoder(family: Family, layers: usize, device: &Device) -> Decoder {
     let sizes = Sizes {
         vocab_size: 257,
@@ -64,7 +64,7 @@ fn total(counts: &BTreeMap<&'static str, Launched>) -> usize {
     counts.values().map(|of| of.count).sum()
 }
 
-/// What a layer adds to the launches of a pass: the difference between passes of three layers and of two.
+/// Finds how many launches a layer adds to a pass: the difference between passes of three layers and of two.
 fn of_layer(what: &str, count: impl Fn(usize) -> BTreeMap<&'static str, Launched>) -> usize {
     let (two, three) = (count(2), count(3));
     for (name, more) in &three {
@@ -78,7 +78,7 @@ fn of_layer(what: &str, count: impl Fn(usize) -> BTreeMap<&'static str, Launched
     layer
 }
 
-/// Rows behind one of two prompts each, which are decoded step by step.
+/// Rows that go on from two prompts and are decoded step by step.
 struct Decoding {
     policy: Decoder,
     cache: KvCache,
@@ -105,7 +105,7 @@ impl Decoding {
         let logits = head_logits(hidden, self.policy.head().val());
         let choice = Choice { temperature: 0.2, top_k: 0, top_p: 1.0 };
         let (tokens, logprobs) = sample_on_device(logits, self.uniforms.clone(), &choice);
-        // What a rollout reads, and nothing else.
+        // A rollout reads these and nothing else.
         let bytes = tokens.dtype().size() + logprobs.dtype().size();
         assert!(bytes <= READ && tokens.dims() == logprobs.dims(), "{bytes} bytes for a row");
         self.tokens = tokens.clone();
@@ -117,15 +117,15 @@ fn read(tokens: &Tensor<1, Int>) -> Vec<i32> {
     tokens.clone().try_into_vec_as().unwrap_or_else(|error| panic!("{error:?}"))
 }
 
-/// While launches are recorded, a device of wgpu takes nothing from the host and gives nothing back. So a step that can be recorded
-/// uploads nothing; and the recording makes the same tokens.
+/// Checks that a recording of a step makes the same tokens. While launches are recorded, a device of wgpu takes
+/// nothing from the host and gives nothing back, so a step that can be recorded uploads nothing.
 #[test]
 fn device_decodes_by_itself() {
     let Some((device, _alone)) = device() else { return };
     let new = || Decoding::new(decoder(Family::Qwen3, 2, &device).sampler(), 2, &device);
     let mut one_by_one = new();
     let expected: Vec<Vec<i32>> = (0..2).map(|_| read(&one_by_one.step())).collect();
-    // The first step is done, and the second recorded.
+    // The first step is done, and the second step is recorded.
     let mut recorded = new();
     let (_, graph) =
         Graph::record(&device, (), |()| recorded.step()).unwrap_or_else(|error| panic!("{error}"));
@@ -133,8 +133,8 @@ fn device_decodes_by_itself() {
     assert_eq!(read(graph.made()), expected[1]);
 }
 
-/// A row's numbers are the same bits whoever is beside it, as long as there are 16 of them at most: products of as many rows
-/// are kernels of our own.
+/// Checks that a row's numbers are the same bits whatever rows are beside it, as long as there are at most 16
+/// rows. Products of so few rows are kernels of our own.
 #[test]
 fn device_rows_have_bits_of_their_own() {
     let Some((device, _alone)) = device() else { return };
@@ -167,8 +167,9 @@ impl Detokenizer for Silent {
     }
 }
 
-/// Completions whose steps the device repeats are those whose steps it is given one by one. Some are longer than the keys that
-/// one cube goes through, some end early, so that the rows are arranged anew, and others take their places.
+/// Checks that completions are the same whether the device repeats recorded steps or gets the steps one by one.
+/// Some completions are longer than the keys that one cube goes through. Some end early, so that the rows are
+/// arranged anew, and others take their places.
 #[test]
 fn device_repeats_what_was_recorded() {
     let Some((device, _alone)) = device() else { return };
@@ -197,7 +198,7 @@ fn device_repeats_what_was_recorded() {
     };
     let (one_by_one, _) = written(false);
     let (repeated, less) = written(true);
-    // Kernels were chosen before.
+    // The kernels were chosen by the runs before.
     let (_, asked) = written(false);
     let lengths: Vec<usize> = one_by_one.iter().map(Vec::len).collect();
     assert!(lengths.contains(&300) && lengths.iter().any(|&tokens| tokens < 100), "{lengths:?}");
@@ -206,7 +207,7 @@ fn device_repeats_what_was_recorded() {
     assert!(2 * less < asked, "{less} launches in the place of {asked}");
 }
 
-/// What 152 thousand entries of a vocabulary cost a sampler, beside what a thousand do.
+/// Compares the time of a sampler over 152 thousand entries of a vocabulary with its time over a thousand.
 #[test]
 fn device_sampler_grows_with_the_vocabulary() {
     let Some((device, _alone)) = device() else { return };
@@ -226,7 +227,7 @@ fn device_sampler_grows_with_the_vocabulary() {
     }
 }
 
-/// The median of three.
+/// Returns the median of three times, in seconds.
 fn seconds(mut work: impl FnMut()) -> f64 {
     work();
     let mut times: Vec<f64> = (0..3)
@@ -240,13 +241,13 @@ fn seconds(mut work: impl FnMut()) -> f64 {
     times[1]
 }
 
-/// A step and an update that have many times as much to do launch as often, and take as many times as long, or half as many
-/// again.
+/// Checks a step and an update that have many times as much to do. They must launch as often, and may take at most
+/// one and a half times that many times as long.
 #[test]
 fn device_work_grows_in_proportion() {
     let Some((device, _alone)) = device() else { return };
     let policy = || decoder(Family::Qwen2, 1, &device).sampler();
-    // The same launches: how many, and how long.
+    // Returns the number of launches and the seconds.
     let step = |rows: usize, tokens: usize| {
         let prompt: Vec<u32> = (0..tokens as u32).map(|token| token % 250).collect();
         let batch = TokenBatch::new(&[&prompt], Padding::Left, &device);
@@ -301,7 +302,7 @@ fn device_launches() {
             let decoding = of_layer(&format!("a token of {rows} rows, {family:?}"), |layers| {
                 let policy = decoder(family, layers, &device).sampler();
                 let mut decoding = Decoding::new(policy, rows, &device);
-                // Kernels are chosen in the first.
+                // The first step chooses the kernels.
                 decoding.step();
                 launches(|| decoding.step()).1
             });

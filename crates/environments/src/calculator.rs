@@ -1,17 +1,19 @@
+//! The environment `Calculator`, a tool that the policy can ask for the value of an expression.
+
 use firebrick_core::{Environment, EnvironmentFailed, Episode, Prompt, Reply};
 use firebrick_reward::calculate;
 
-/// A calculator: where the policy's turn ends with `=`, the reply is the value of the expression before it.
+/// A calculator: if the policy's turn ends with `=`, the reply is the value of the expression before it.
 ///
-/// An expression has whole numbers, `+ - * /` and brackets, and its value is exact: `7/2` where it is no whole number. It
-/// begins behind the last character that belongs to none. The reply to one that can't be read, or divides by zero, is `?`. A
-/// turn that does not end with `=` is the policy's last: it ends the episode without a reward, since a tool knows nothing
-/// of the answer.
+/// An expression has whole numbers, `+ - * /` and brackets. Its value is exact: `7/2` if it is no whole
+/// number. The expression begins behind the last character that can't belong to one. The reply is `?` if the
+/// expression can't be read, or divides by zero. A turn that does not end with `=` is the policy's last: it
+/// ends the episode without a reward, because a tool knows nothing of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calculator;
 
 impl Calculator {
-    /// Every character of its replies.
+    /// The characters of the calculator's replies.
     pub const ALPHABET: &str = "0123456789-/?";
 }
 

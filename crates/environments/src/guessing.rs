@@ -1,14 +1,17 @@
+//! The environment `Guessing`, a game in which the policy guesses a hidden number.
+
 use firebrick_core::{Environment, EnvironmentFailed, Episode, Prompt, Reply};
 
-/// A guessing game: the prompt's reference is a whole number from 0, and the policy says one. The first in its words is the guess.
+/// A guessing game: the prompt's reference is a whole number from 0, and the policy says one. The first
+/// number in its words is the guess.
 ///
-/// The reply is `>` where the secret is larger than the guess, `<` where it is smaller, `?` where the policy said none,
-/// and `=` where the guess is right, which ends the episode with a reward of 1.
+/// The reply is `>` if the secret is larger than the guess, `<` if it is smaller, and `?` if the policy said
+/// no number. It is `=` if the guess is right, which ends the episode with a reward of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guessing;
 
 impl Guessing {
-    /// Every character of its replies.
+    /// The characters of the game's replies.
     pub const ALPHABET: &str = "<>=?";
 }
 

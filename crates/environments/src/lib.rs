@@ -1,13 +1,13 @@
-//! What a policy talks with between its turns.
+//! The environments that a policy talks with between its turns.
 //!
 //! | environment | replies |
 //! |---|---|
 //! | [`Guessing`] | whether the secret number is larger or smaller than the policy's guess |
 //! | [`Calculator`] | the value of the expression before `=` |
-//! | [`OpenEnv`] | whatever a server elsewhere says, which speaks OpenEnv over a WebSocket |
+//! | [`OpenEnv`] | the words of a server elsewhere, which speaks OpenEnv over a WebSocket |
 //!
-//! The first two are examples to learn from and to learn on. A server's answers are a stranger's: their sizes, their
-//! forms and the time that they take are bounded, and a connection that is lost is made again.
+//! The first two are examples to learn from and to learn on. A server's answers come from a stranger: their
+//! sizes, their forms and the time that they take are bounded, and a connection that is lost is made again.
 
 mod calculator;
 mod guessing;

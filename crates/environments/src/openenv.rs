@@ -1,4 +1,4 @@
-//! Environments of other people, behind a WebSocket.
+//! Environments of other people, on OpenEnv's servers, reached over a WebSocket.
 
 mod keeper;
 mod session;
@@ -20,56 +20,60 @@ use self::{
     session::{Address, Answer, LARGEST, Lost, Session},
 };
 
-/// Says where an environment's servers are, and how one talks with them.
+/// The addresses of an environment's servers, and the way of talking with them.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Their addresses, such as `http://a:8000`; at least one.
+    /// The addresses of the servers, such as `http://a:8000`; at least one.
     pub servers: Vec<String>,
-    /// Episodes that each of them plays at once; at least 1.
+    /// The number of episodes that each server plays at once; at least 1.
     pub sessions: usize,
-    /// Templates that turn texts into messages and back.
+    /// The templates that turn texts into messages and back.
     pub words: Words,
-    /// The time that a server may take for a message. Finding the address of its name is the system's, and has the system's limit.
+    /// The time that a server may take for a message. The system finds the address of the server's name, and
+    /// has its own limit for that.
     pub time_limit: Duration,
     /// The time that may pass while no episode is played although one is wanted, before the run ends.
     pub patience: Duration,
-    /// The word that lets the trainer in, if the servers ask for one.
+    /// The key that lets the trainer in, if the servers ask for one.
     pub key: Option<Key>,
-    /// True where prompts are the openings of episodes: the one that an episode begins with is then held against its prompt.
+    /// True if prompts are the openings of episodes. The opening that an episode begins with is then compared
+    /// with its prompt.
     pub asks: bool,
 }
 
-/// Templates of what is sent and of what is heard, in the language of chat templates.
+/// The templates of the messages that are sent and heard, in the language of chat templates.
 #[derive(Clone, Debug)]
 pub struct Words {
-    /// The JSON object that an episode is reset with. Variables: `id` and `seed`, two numbers that follow from the prompt,
-    /// the second below 2³¹; `reference` and `question`, two texts.
+    /// The JSON object that an episode is reset with. Variables: `id` and `seed`, two numbers that depend on
+    /// the prompt, the second below 2³¹; `reference` and `question`, two texts.
     pub reset: String,
-    /// The JSON object of an action. Variables: `completion`, the policy's words in its turn; `turn`, counted from 1.
+    /// The JSON object of an action. Variables: `completion`, the policy's words in its turn; `turn`, counted
+    /// from 1.
     pub action: String,
-    /// The words that the policy hears. Variables: `observation`, an object; `reward`, a number or none; `done`.
+    /// The words that the policy hears. Variables: `observation`, an object; `reward`, a number or none;
+    /// `done`.
     pub heard: String,
     /// The words that an episode begins with. Variables: those of `heard`.
     pub opening: String,
 }
 
-/// Why an environment of servers can't be had.
+/// The reasons why an environment of servers can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenEnvError {
-    /// An address that is none.
+    /// An address is no server's address.
     #[error(
         "`{address}` is no server's address, expected one such as http://127.0.0.1:8000, without name, password or `?`"
     )]
     Address {
-        /// As it was given.
+        /// The address as it was given.
         address: String,
     },
-    /// A key that can't be sent.
+    /// The key can't be sent.
     #[error(
         "the environment's API key has characters that no header may have, such as a line break"
     )]
     Key,
-    /// A template that is none.
+    /// A template is not valid.
     #[error(transparent)]
     Template(#[from] DataError),
     /// There is no thread for the connections.
@@ -77,24 +81,26 @@ pub enum OpenEnvError {
     Thread(#[from] std::io::Error),
 }
 
-/// How often an episode is played again whose connection was lost.
+/// The number of times that an episode is played again because its connection was lost.
 const RETRIES: usize = 2;
 
-/// The time that servers have to take leave.
+/// The time that servers have to say farewell.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Letters of a server's words that are kept for a message.
+/// The number of letters of a server's words that are kept for a message.
 const WORDS: usize = 300;
 
-/// Environments on servers that speak OpenEnv (as its version 0.3.0 does): a connection to `/ws` has an environment of its own, in which
-/// one episode is played after the other.
+/// Environments on servers that speak OpenEnv (as its version 0.3.0 does). A connection to `/ws` has an
+/// environment of its own, in which one episode is played after the other.
 ///
-/// An episode begins with `{"type": "reset"}` and goes on with `{"type": "step"}`, each with its `data`. The plain HTTP paths of the same
-/// servers, `/reset` and `/step`, make a new environment for every request, so they can't hold an episode of several turns.
+/// An episode begins with `{"type": "reset"}` and goes on with `{"type": "step"}`, each with its `data`. The
+/// plain HTTP paths of the same servers, `/reset` and `/step`, make a new environment for every request, so
+/// they can't hold an episode of several turns.
 ///
-/// A server that does not answer, or plays as many episodes as it can, is asked again later, and others meanwhile
-/// ([`EnvironmentFailed::Busy`]). An episode whose connection breaks is played again from its beginning, with the same
-/// actions: an environment follows from them. If it answers otherwise then, the completion has no verdict.
+/// If a server does not answer, or plays as many episodes as it can, it is asked again later, and others are
+/// asked meanwhile ([`EnvironmentFailed::Busy`]). An episode whose connection breaks is played again from its
+/// beginning, with the same actions, because an environment should depend on them alone. If it then answers
+/// otherwise, the completion has no verdict.
 pub struct OpenEnv(Arc<Inner>);
 
 struct Inner {
@@ -109,16 +115,16 @@ struct Inner {
     key: Option<Key>,
     asks: bool,
     keeper: Keeper,
-    /// Episodes that have begun and hold their seats.
+    /// The number of episodes that have begun and hold their seats.
     playing: AtomicUsize,
-    /// Since when nobody could play, although somebody wanted to; none while one does.
+    /// The time since when no episode could be played although one was wanted; `None` while one is played.
     nobody_since: Mutex<Option<Instant>>,
     /// True once an action had the form that the environment wants.
     understood: AtomicBool,
     tell: Box<dyn Fn(String) + Send + Sync>,
 }
 
-/// A template. One that has never made a text is the recipe's fault, and the same for every episode.
+/// A template. If it has never made a text, the fault is the recipe's, and the same for every episode.
 struct Text {
     template: TextTemplate,
     worked: AtomicBool,
@@ -126,21 +132,22 @@ struct Text {
 
 struct Server {
     address: Address,
-    /// Episodes that it plays.
+    /// The number of episodes that the server plays.
     open: AtomicUsize,
-    /// How often in a row it could not be used.
+    /// The number of times in a row that the server could not be used.
     failures: AtomicUsize,
-    /// True once it had no room for an episode that it was to have room for.
+    /// True once the server had no room for an episode within `sessions`.
     full: AtomicBool,
-    /// Connections whose episodes are over: the next ones begin there.
+    /// The connections whose episodes are over. The next episodes begin there.
     idle: Mutex<Vec<Session>>,
 }
 
 impl OpenEnv {
-    /// Looks at addresses and templates; no server is asked. `tell` hears of servers that fail, and are well again.
+    /// Checks addresses and templates; no server is asked. `tell` hears of servers that fail, and that are
+    /// well again.
     ///
     /// # Errors
-    /// When an address, the key or a template is none, or there is no thread.
+    /// When an address, the key or a template is not valid, or there is no thread.
     pub fn new(
         settings: Settings,
         tell: impl Fn(String) + Send + Sync + 'static,
@@ -190,12 +197,12 @@ impl Environment for OpenEnv {
             EnvironmentFailed::Episode(why)
         })?;
         let (seat, begun) = inner.seated(&reset)?;
-        // Only what is asked of a prompt is looked for in an observation.
+        // An observation needs opening words only if prompts are openings.
         let opening = match inner.asks {
             true => inner.words(&inner.opening, &begun)?,
             false => String::new(),
         };
-        // A prompt without words is about to be made of them.
+        // A prompt without words is about to be made of the opening.
         if inner.asks && !prompt.asked().is_empty() && opening != prompt.asked() {
             let [prompt, opening] =
                 [prompt.asked(), &opening].map(|text| shown(text, inner.key.as_ref()));
@@ -222,7 +229,8 @@ impl Environment for OpenEnv {
 }
 
 impl Inner {
-    /// Begins an episode at a server that has room for it, the one that has failed least and, among those, plays least.
+    /// Begins an episode at a server that has room for it: the one that has failed least and, among equals,
+    /// plays least.
     fn seated(self: &Arc<Self>, reset: &Value) -> Result<(Seat, Answer), EnvironmentFailed> {
         let mut failed = "every server plays as many episodes as it may".to_owned();
         let mut order: Vec<usize> = (0..self.servers.len()).collect();
@@ -255,7 +263,7 @@ impl Inner {
             }
         }
         let mut since = lock(&self.nobody_since);
-        // Those that play come to an end, and leave room.
+        // The episodes that are being played will end, and leave room.
         if self.playing.load(Ordering::Acquire) > 0 {
             *since = None;
             return Err(EnvironmentFailed::Busy(failed));
@@ -269,7 +277,7 @@ impl Inner {
         )))
     }
 
-    /// A place at a server, if it has a free one.
+    /// Takes a place at a server, if it has a free one.
     fn take_seat(self: &Arc<Self>, server: usize) -> Option<Seat> {
         let free = |open: usize| (open < self.sessions).then_some(open + 1);
         let open = &self.servers[server].open;
@@ -285,7 +293,7 @@ impl Inner {
         }
     }
 
-    /// It plays others: that is no fault, and told once.
+    /// Notes that the server is full. It plays others, which is no fault, and is told once.
     fn is_full(&self, server: usize, why: &str) {
         let Server { full, address, .. } = &self.servers[server];
         if !full.swap(true, Ordering::Relaxed) {
@@ -303,7 +311,7 @@ impl Inner {
         }
     }
 
-    /// The words that a template makes of an answer.
+    /// Makes words of an answer, with a template.
     fn words(&self, text: &Text, answer: &Answer) -> Result<String, EnvironmentFailed> {
         let Answer { observation, reward, done } = answer;
         let mut variables = Map::new();
@@ -355,7 +363,7 @@ struct Seat {
     inner: Arc<Inner>,
     server: usize,
     session: Option<Session>,
-    /// True once its episode has begun.
+    /// True once the seat's episode has begun.
     plays: bool,
 }
 
@@ -366,7 +374,8 @@ impl Seat {
         let waiting = || lock(idle).pop();
         while let Some(mut session) = waiting() {
             match session.ask("reset", reset) {
-                // It was closed while it waited, and the others have waited as long: no fault of the server's.
+                // The connection was closed while it waited, and the others have waited as long. The server
+                // is not at fault.
                 Err(Lost::Connection(_)) => lock(idle).clear(),
                 answer => {
                     self.session = Some(session);
@@ -415,16 +424,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An episode, with everything that it is played again from.
+/// An episode, with everything that is needed to play it again.
 struct Game {
     inner: Arc<Inner>,
     reset: Value,
     opening: String,
-    /// The digest of what it began with.
+    /// The digest of the answer that the episode began with.
     begun: u64,
-    /// None after a failure.
+    /// The episode's seat; `None` after a failure.
     seat: Option<Seat>,
-    /// Actions, each with the digest of its answer.
+    /// The actions, each with the digest of its answer.
     played: Vec<(Value, u64)>,
 }
 
@@ -437,11 +446,11 @@ impl Episode for Game {
         let mut variables = Map::new();
         variables.insert("completion".into(), said.into());
         variables.insert("turn".into(), (self.played.len() + 1).into());
-        // An action that the policy itself writes is its move, whatever it is.
+        // If the policy itself writes the action, a bad one is its move, too.
         let foul = |why: String| Reply { heard: why, reward: None, over: true };
         let action = match object(&self.inner.action.fill(&variables)?) {
             Ok(action) => action,
-            // One that has made a JSON object of others is sound.
+            // A template that has made a JSON object before is sound.
             Err(why) if self.inner.understood.load(Ordering::Relaxed) => return Ok(foul(why)),
             Err(why) => {
                 return Err(EnvironmentFailed::Episode(format!("environment.action: {why}")));
@@ -458,8 +467,8 @@ impl Episode for Game {
 }
 
 impl Game {
-    /// The answer to an action, from a connection of its own if the one there was is lost; else why the action has not the
-    /// form that the environment wants.
+    /// Gives the answer to an action, from a new connection if the old one is lost. If the action does not
+    /// have the form that the environment wants, gives the reason.
     fn play(&mut self, action: &Value) -> Result<Result<Answer, String>, EnvironmentFailed> {
         let mut lost = 0;
         loop {
@@ -472,7 +481,7 @@ impl Game {
                     self.inner.understood.store(true, Ordering::Relaxed);
                     return Ok(Ok(answer));
                 }
-                // An environment that has understood others before is sound, and so is environment.action.
+                // An environment that has understood an action before is sound, and so is environment.action.
                 Err(Lost::Malformed(why)) if self.inner.understood.load(Ordering::Relaxed) => {
                     return Ok(Err(why));
                 }
@@ -499,7 +508,7 @@ impl Game {
         }
     }
 
-    /// Plays the episode again up to here.
+    /// Plays the episode again, up to its present state.
     fn again(&mut self) -> Result<&mut Seat, EnvironmentFailed> {
         let otherwise = || {
             EnvironmentFailed::Episode(
@@ -530,7 +539,7 @@ impl Game {
     }
 }
 
-/// The JSON object that a text is.
+/// Reads a text as a JSON object.
 fn object(text: &str) -> Result<Value, String> {
     let none = |why: String| {
         let text: String = text.chars().take(WORDS).collect();
@@ -543,7 +552,8 @@ fn object(text: &str) -> Result<Value, String> {
     }
 }
 
-/// A stranger's words for a message: short, in one line, and without the key, which a server may say.
+/// Makes a stranger's words fit for a message: short, in one line, and without the key, which a server may
+/// repeat.
 fn shown(text: &str, key: Option<&Key>) -> String {
     let text = match key {
         Some(key) => text.replace(key.word(), "***"),

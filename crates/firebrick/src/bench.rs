@@ -1,7 +1,7 @@
-//! How fast a device samples and trains, beside what it reaches in a plain product and in a plain copy.
+//! The speed at which a device samples and trains, beside its speed in a plain product and in a plain copy.
 //!
-//! `firebrick bench` is the program around it. Weights are random and tokens too: neither changes how long a
-//! phase takes.
+//! `firebrick bench` is the program around it. Weights and tokens are random, because neither changes the time
+//! of a phase.
 
 mod clock;
 mod limits;
@@ -24,16 +24,16 @@ use crate::{
     plan::{Memory, Pieces},
 };
 
-/// The sizes of what is measured.
+/// The sizes of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sizes {
-    /// Completions, sampled at once.
+    /// The number of completions, which are sampled at once.
     pub rows: usize,
-    /// Tokens of a prompt.
+    /// The number of tokens of a prompt.
     pub prompt: usize,
-    /// Tokens of a completion.
+    /// The number of tokens of a completion.
     pub completion: usize,
-    /// How often a phase is run after once that does not count.
+    /// The number of times that a phase is run, after one run that does not count.
     pub runs: usize,
 }
 
@@ -43,19 +43,19 @@ impl Default for Sizes {
     }
 }
 
-/// What is measured.
+/// A kind of work that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Sampling a completion of each prompt, all of one length.
     Rollout,
-    /// The same in groups of eight.
+    /// Sampling as in a rollout, in groups of eight.
     Groups,
-    /// The same with lengths spread evenly from a sixteenth to the whole.
+    /// Sampling as in a rollout, with lengths spread evenly from a sixteenth to the whole.
     Spread,
     /// An optimizer update on all rows, with every layer kept whole.
     Update,
-    /// The same with every layer gone through once more, as `train.recompute = "layers"` has it.
+    /// An update with every layer gone through once more, as with `train.recompute = "layers"`.
     Recompute,
     /// A step of the trainer: 8 prompts of 6 tokens, 8 completions of 64 each, judged and trained on.
     Step,
@@ -64,7 +64,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All of them.
+    /// All phases.
     pub const ALL: [Phase; 7] = [
         Phase::Rollout,
         Phase::Groups,
@@ -75,7 +75,7 @@ impl Phase {
         Phase::Verify,
     ];
 
-    /// As it is written.
+    /// Returns the phase's name.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Rollout => "rollout",
@@ -89,45 +89,49 @@ impl Phase {
     }
 }
 
-/// A phase, measured.
+/// The measurement of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
     /// The shape's name.
     pub shape: String,
     /// The phase.
     pub phase: Phase,
-    /// What was worked on in a run: sampled tokens; all tokens of an update; of a step, the completions'; answers.
+    /// The number of units of work in a run: sampled tokens, all tokens of an update, the completions' tokens
+    /// of a step, or answers.
     pub units: usize,
-    /// Of each run, ascending.
+    /// The seconds of each run, ascending.
     pub seconds: Vec<f64>,
-    /// Cores kept busy, in the mean over the runs; none where the system does not tell.
+    /// The number of cores that were busy, in the mean over the runs; `None` if the system does not tell.
     pub cores: Option<f64>,
-    /// The most memory that the process held, in bytes; none where the system does not tell.
+    /// The most memory that the process held, in bytes; `None` if the system does not tell.
     pub peak_bytes: Option<u64>,
-    /// Floating-point operations of the model in a run, forward and backward; none of a phase without a model.
+    /// The floating-point operations of the model in a run, forward and backward; `None` for a phase without a
+    /// model.
     pub flops: Option<f64>,
-    /// Bytes that a run has to read at least: weights once for each token decoded at once, and keys and values; none
-    /// but of decoding.
+    /// The bytes that a run has to read at least: the weights once for each token that all rows decode
+    /// together, and keys and values. It is `None` if the phase does not decode.
     pub bytes: Option<f64>,
-    /// Parts of a run, in seconds, as the trainer tells them; of a step alone.
+    /// The parts of a run, in seconds, from the trainer's metrics. Only a step has them.
     pub parts: Vec<(String, f64)>,
-    /// The kernels of one more run on a GPU, each waited for: their launches and seconds, the longest first.
+    /// The kernels of one more run on a GPU, each waited for, with their launches and seconds, the longest
+    /// first.
     pub kernels: Vec<(String, usize, f64)>,
 }
 
 impl Measured {
-    /// Units a second, of the median run.
+    /// Returns the units per second of the median run.
     pub fn rate(&self) -> f64 {
         self.units as f64 / self.median()
     }
 
-    /// The median run, in seconds.
+    /// Returns the seconds of the median run.
     pub fn median(&self) -> f64 {
         self.seconds[self.seconds.len() / 2]
     }
 }
 
-/// Measures `phases` of a model, with products in the format of `compute`, on `device`, which is `name`; `heard` gets each when it is done.
+/// Measures `phases` of a model on `device`, which is `name`, with products in the format of `compute`. `heard`
+/// gets each result when it is done.
 ///
 /// # Errors
 /// When the model does not fit together, or the device fails.
@@ -142,7 +146,7 @@ pub fn run(
     let sample_on = if name.kind == Kind::Cpu { SampleOn::Host } else { SampleOn::Device };
     let seed = Seed::run(17);
     let policy = random(&shape.config, seed, &device.clone().autodiff()).map_err(Error::from)?;
-    // As a run cuts its passes.
+    // The passes are cut as a run cuts them.
     let pieces = Pieces::of(name, Memory::of(name).bytes, policy.config().intermediate_size);
     let policy = policy.with_grain(pieces.grain()).with_compute(compute);
     let mut work = Phases::new(shape, sizes, policy, pieces, sample_on, seed);

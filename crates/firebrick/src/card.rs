@@ -17,21 +17,21 @@ use crate::{
 /// The card's file in a checkpoint.
 pub const CARD: &str = "README.md";
 
-/// What a card says. Its [`Display`](fmt::Display) is the file.
+/// The content of a model card. Its [`Display`](fmt::Display) is the file.
 pub struct Card<'a> {
     /// The run's name.
     pub name: &'a str,
-    /// What was done.
+    /// The recipe of the run.
     pub recipe: &'a Recipe,
     /// The form of the checkpoint's files.
     pub form: Form<'a>,
     /// The parts of the run that were the program's own, and not the recipe's.
     pub replaced: &'a [Part],
-    /// Steps and completions so far.
+    /// The steps and completions so far.
     pub state: &'a TrainerState,
-    /// Supervised steps so far.
+    /// The number of supervised steps so far.
     pub warmup_steps: Step,
-    /// Held-out prompts that accuracies are measured on.
+    /// The number of held-out prompts that accuracies are measured on.
     pub prompts: usize,
     /// The accuracies so far.
     pub heldout: &'a Heldout,
@@ -44,7 +44,7 @@ impl fmt::Display for Card<'_> {
         self.summary(f)?;
         self.results(f)?;
         self.usage(f)?;
-        // With the defaults, which another version may have others of.
+        // The recipe has its defaults, because another version may have other ones.
         let recipe = self.recipe.without_folders().to_toml();
         let (fence, recipe) = (fence(&recipe), recipe.trim_end());
         let own = match self.replaced {
@@ -59,7 +59,8 @@ impl fmt::Display for Card<'_> {
 }
 
 impl Card<'_> {
-    /// Nothing here needs escaping: a name of the Hub has letters, digits and `-_.` only.
+    /// Writes the front matter. Nothing in it needs escaping, because a name of the Hub has only letters,
+    /// digits and `-_.`.
     fn front_matter(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "---")?;
         if let Some(base) = self.base_model() {
@@ -82,8 +83,8 @@ impl Card<'_> {
         writeln!(f, "{tags}---")
     }
 
-    /// The data that others can find, as far as the run read it. A path of this machine is none of a
-    /// reader's business.
+    /// Lists the data sets that others can find, as far as the run read them. The paths of this machine are
+    /// none of a reader's business.
     fn datasets(&self) -> Vec<String> {
         let own = |part| self.replaced.contains(&part);
         let imitated = self.warmup_steps > 0 && !own(Part::Worked);
@@ -122,13 +123,13 @@ impl Card<'_> {
         )
     }
 
-    /// Where others can find the model that the run began with.
+    /// Returns the name by which others can find the model that the run began with.
     fn base_model(&self) -> Option<&str> {
         let Form::HuggingFace { base, .. } = self.form else { return None };
         HubName::parse(&base.name).map(|_| base.name.as_str())
     }
 
-    /// None where the loss is the program's own.
+    /// Returns the name of the loss, or `None` if it is the program's own.
     fn algorithm(&self) -> Option<&'static str> {
         if self.replaced.contains(&Part::Loss) {
             return None;
@@ -198,7 +199,7 @@ impl Card<'_> {
     }
 }
 
-/// Text that Markdown shows as it stands.
+/// Escapes text so that Markdown shows it as it stands.
 fn escaped(text: &str) -> String {
     let escape = |letter: char| {
         let backslash = letter.is_ascii_punctuation().then_some('\\');
@@ -207,7 +208,7 @@ fn escaped(text: &str) -> String {
     text.chars().flat_map(escape).collect()
 }
 
-/// A fence for a code block that no line of `text` can close: longer than every run of backticks.
+/// Returns a fence for a code block that no line of `text` can close: it is longer than every run of backticks.
 fn fence(text: &str) -> String {
     let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(3.max(longest + 1))
@@ -266,13 +267,13 @@ mod tests {
         for (model, data) in [
             ("/home/anna/qwen", "/home/anna/train.jsonl"),
             ("../anna/qwen", "data/anna.jsonl"),
-            // A folder of the package, in which tests are run.
+            // `src/wire` is a folder of the package, in which tests are run.
             ("/anna/src/wire", "src/wire"),
             ("an na/\\nlicense: mit", "anna/b/c"),
         ] {
             let card = card(model, data, "{prompt}");
             assert!(card.starts_with("---\nlibrary_name: transformers\n"), "{card}");
-            // The recipe shows what it says, but for this machine's folders; nothing else does.
+            // The recipe's text shows its values, except for this machine's folders. Nothing else does.
             let (outside, recipe) = card.split_once("The recipe:").unwrap();
             assert!(!outside.contains("anna") && !outside.contains("license"), "{card}");
             assert!(!recipe.contains("\"/anna") && !recipe.contains("/home/"), "{recipe}");

@@ -1,4 +1,4 @@
-//! The recipe's device: opening it, introducing it, and saying what happened when it fails.
+//! The recipe's device: code that opens it, introduces it, and explains its failures.
 //!
 //! A program that brings its own policy opens a device by name:
 //!
@@ -24,17 +24,18 @@ use crate::{
     recipe::{self, Recipe},
 };
 
-/// The device of `recipe`, which from now on computes by the recipe's kernels. Everything is f32, whatever the device.
+/// Opens the device of `recipe`, which from now on computes with the recipe's kernels. Everything is f32,
+/// whatever the device.
 pub(crate) fn of_recipe(recipe: &Recipe) -> Result<Device, Error> {
     choose_kernels(recipe);
     Ok(open(recipe.device.name(), Precision::F32)?)
 }
 
-/// The devices of `recipe` beside `main`, which is its first.
+/// Opens the devices of `recipe` beside `main`, which is the first of them.
 pub(crate) fn others(recipe: &Recipe, main: &Device) -> Result<Others, Error> {
     let Name { kind, index } = recipe.device.name();
     let names = (1..recipe.device.count).map(|next| Name { kind, index: index + next });
-    // The CPU is one device, whatever it is asked for.
+    // The CPU is one device, whatever number the recipe asks for.
     let name = |name: Name| if kind == Kind::Cpu { recipe.device.name() } else { name };
     let devices = names.map(|it| open(name(it), Precision::F32)).collect::<Result<Vec<_>, _>>()?;
     let sync = match recipe.device.sync {
@@ -47,7 +48,7 @@ pub(crate) fn others(recipe: &Recipe, main: &Device) -> Result<Others, Error> {
     })
 }
 
-/// Computes by the recipe's kernels from now on.
+/// Has the device compute with the recipe's kernels from now on.
 pub(crate) fn choose_kernels(recipe: &Recipe) {
     use_kernels(match recipe.device.kernels {
         recipe::Kernels::Fast => Kernels::Fast,
@@ -55,7 +56,7 @@ pub(crate) fn choose_kernels(recipe: &Recipe) {
     });
 }
 
-/// What a user should know of a GPU before anything is computed on it.
+/// Describes a GPU for the user before anything is computed on it.
 pub(crate) fn introduce(name: Name, device: &Device) -> Result<Option<String>, Error> {
     if name.kind == Kind::Cpu {
         return Ok(None);
@@ -65,8 +66,8 @@ pub(crate) fn introduce(name: Name, device: &Device) -> Result<Option<String>, E
     Ok(Some(format!("on {name}, {}", about.headline())))
 }
 
-/// Runs what computes on the recipe's device; whatever way the device fails, it is one kind of
-/// error. On the CPU a panic stays one: there it is a bug of ours.
+/// Runs work on the recipe's device. In whatever way the device fails, the error is of one kind. On the CPU a
+/// panic stays a panic, because there it is a bug of ours.
 pub(crate) fn guarded<T>(
     recipe: &Recipe,
     work: impl FnOnce() -> Result<T, Error>,
@@ -84,7 +85,7 @@ pub(crate) fn guarded<T>(
     }
 }
 
-/// The words of a device that failed; none of any other error.
+/// Returns the words of a device that failed, or `None` for any other error.
 fn words(error: &Error) -> Option<&str> {
     match error {
         Error::Checkpoint(CheckpointError::Device(words))
@@ -97,11 +98,11 @@ fn words(error: &Error) -> Option<&str> {
     }
 }
 
-/// Runs work that is not part of a run, and so leaves nothing to save, on `device`, which is the recipe's;
-/// `smaller` is what to do where memory is short.
+/// Runs work on `device`, the recipe's device. The work is not part of a run, and so leaves nothing to save.
+/// `smaller` is the advice if memory is short.
 ///
 /// # Errors
-/// The work's own, and whatever way the device fails, as one kind of error.
+/// The work's own errors, and any failure of the device, as one kind of error.
 pub fn unsaved<T>(
     recipe: &Recipe,
     device: &Device,
@@ -114,20 +115,20 @@ pub fn unsaved<T>(
     })
 }
 
-/// What to do when not even the weights fit.
+/// Returns the advice if not even the weights fit.
 pub(crate) fn smaller_model() -> String {
     "train an adapter (--set model.lora.rank=16), or take a smaller model or a device with more memory; \
      `firebrick plan` says what fits"
         .into()
 }
 
-/// What to change when sampling takes too much memory.
+/// Returns the advice if sampling takes too much memory.
 pub fn fewer_sequences(recipe: &Recipe) -> String {
     format!("lower rollout.max_sequences (now {})", recipe.rollout.max_sequences)
 }
 
-/// The error of a device that failed in `phase`; `smaller` is what to do where memory was short, and
-/// `saved` says what is left.
+/// Makes the error of a device that failed in `phase`. `smaller` is the advice if memory was short, and `saved`
+/// says what is left.
 pub(crate) fn failed(
     recipe: &Recipe,
     device: &Device,
@@ -168,7 +169,7 @@ pub(crate) fn failed(
     Error::DeviceFailed { device: name, phase, problem, remedy, saved }
 }
 
-/// What there was, as far as the device tells.
+/// Describes the device's memory, as far as the device tells.
 fn memory(device: &Device, about: Option<&Description>) -> Option<String> {
     let used = guard(|| device.memory_pool_usage()).ok().flatten();
     let parts = [

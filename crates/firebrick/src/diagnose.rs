@@ -1,4 +1,4 @@
-//! What is wrong with a run, in words, from its record alone: nothing is sampled or judged again.
+//! The faults of a run, in words, from its record alone: nothing is sampled or judged again.
 
 mod history;
 mod rules;
@@ -15,22 +15,23 @@ use self::{
     rules::{ANY, RULES, Suspicion},
 };
 
-/// The fact in `run.db` that says why the last process ended: the name of a limit, `interrupted`, or an error. It is empty
-/// while a process goes on.
+/// The key of the fact in `run.db` that says why the last process ended: the name of a limit, `interrupted`, or
+/// an error. The fact is empty while a process goes on.
 pub const ENDED: &str = "ended";
 
-/// What a run's record shows.
+/// The result of a look at a run's record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnosis {
-    /// Rollout steps that have numbers; 0 where none has.
+    /// The number of rollout steps that have numbers; 0 if none has.
     pub steps: Step,
     /// The steps that are called recent: the last ones.
     pub recent: RangeInclusive<Step>,
-    /// Why the last process ended, if it did and could say so.
+    /// The reason why the last process ended, if it ended and could say why.
     pub ended: Option<String>,
-    /// What is wrong, causes before what follows from them.
+    /// The faults, with causes before their effects.
     pub findings: Vec<Finding>,
-    /// The seconds that recent steps took on average, by phase: `sampling`, `judging`, `updating`, and `the whole step`.
+    /// The seconds that recent steps took on average, by phase: `sampling`, `judging`, `updating`, and `the
+    /// whole step`.
     pub seconds: Vec<(&'static str, f64)>,
     /// The share of the groups of recent steps that were sampled and not trained on, because they had no spread.
     pub filtered: Option<f64>,
@@ -50,23 +51,23 @@ impl Diagnosis {
 /// Something that is wrong with a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// Its name, such as `cut-off`; it stays the same from version to version, and is a heading of the book's page "My reward
-    /// is flat".
+    /// The finding's name, such as `cut-off`. It stays the same from version to version, and is a heading of
+    /// the book's page "My reward is flat".
     pub name: &'static str,
-    /// What is wrong: a sentence.
+    /// The fault, as a sentence.
     pub what: String,
     /// The numbers that show it.
     pub evidence: Vec<String>,
-    /// Which setting to change, and how.
+    /// The setting to change, and how to change it.
     pub remedy: String,
-    /// Completions that show it: three at most.
+    /// Completions that show it, three at most.
     pub shown: Vec<Judged>,
 }
 
-/// Completions that go with a finding.
+/// The most completions that go with a finding.
 const SHOWN: usize = 3;
 
-/// Looks for what is wrong with the run of `recipe` whose record is `store`. The run may still go on.
+/// Looks for faults of the run of `recipe` whose record is `store`. The run may still go on.
 ///
 /// # Errors
 /// When the record can't be read.
@@ -98,15 +99,15 @@ pub fn diagnose(store: &Store, recipe: &Recipe) -> Result<Diagnosis, RunError> {
     })
 }
 
-/// How often a run that goes on looks at itself, in steps.
+/// The number of steps after which a run looks at itself again.
 pub(crate) const EVERY: Step = history::RECENT;
 
-/// What has gone wrong with a run that goes on and was not told before, as lines for whoever watches it.
+/// Returns the faults of a running run that were not told before, as lines for its watcher.
 pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunError> {
     let mut lines = Vec::new();
     for Suspicion { name, what, remedy, .. } in suspicions(&History::ends(store)?, recipe) {
         let mark = format!("[{name}]");
-        // The form of answers is learnt by healthy runs too.
+        // Healthy runs learn the form of answers too.
         if name != "form" && !store.was_told(&mark)? {
             lines.push(format!("{what} {mark} {remedy}"));
         }
@@ -114,7 +115,7 @@ pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunE
     Ok(lines)
 }
 
-/// What the rules find; what only follows from another finding is left out.
+/// Returns the findings of the rules, without those that only follow from another finding.
 fn suspicions(history: &History, recipe: &Recipe) -> Vec<Suspicion> {
     let mut found: Vec<Suspicion> = Vec::new();
     for rule in RULES {

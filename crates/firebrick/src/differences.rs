@@ -1,4 +1,4 @@
-//! In what recipes differ, which is what an ablation is about.
+//! The keys in which recipes differ, which are the subject of an ablation.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use crate::resume::values;
 /// A key that not all recipes give the same value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// Such as `loss.clip_ratio_high`.
+    /// The key, such as `loss.clip_ratio_high`.
     pub key: String,
-    /// The value in each recipe, in their order; none where the key was left out and has no default.
+    /// The value in each recipe, in their order; `None` if the key was left out and has no default.
     pub values: Vec<Option<Value>>,
 }
 
-/// Every key in which the recipes differ, defaults included. Their names are not compared.
+/// Lists every key in which the recipes differ, defaults included. Their names are not compared.
 pub fn differences(recipes: &[Recipe]) -> Vec<Difference> {
     let all: Vec<_> = recipes.iter().map(values).collect();
     let keys: BTreeSet<&String> = all.iter().flat_map(|values| values.keys()).collect();
@@ -30,7 +30,7 @@ pub fn differences(recipes: &[Recipe]) -> Vec<Difference> {
 }
 
 impl Difference {
-    /// The values as they would stand in a recipe; a dash where there is none.
+    /// Returns the values as a recipe would write them, with a dash for a missing one.
     pub fn cells(&self) -> impl Iterator<Item = String> {
         self.values.iter().map(|value| value.as_ref().map_or_else(|| "–".into(), Value::to_string))
     }

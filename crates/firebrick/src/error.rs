@@ -1,3 +1,5 @@
+//! Errors that end a run, with advice on each.
+
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -15,10 +17,10 @@ use firebrick_train::TrainError;
 
 use crate::recipe::RecipeError;
 
-/// Everything that can end a run, said once: what was expected, what came, what to do.
+/// Any error that can end a run. Its message says once what was expected, what came, and what to do.
 ///
-/// A `main` that returns it prints its `Debug`, which for that reason is a sentence for people: the text,
-/// and [`Error::help`] behind it.
+/// A `main` that returns it prints its `Debug`. So that is a text for people too: the message, and
+/// [`Error::help`] behind it.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -28,7 +30,7 @@ pub enum Error {
     /// The data or the tokenizer is wrong.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The verifier can't be had.
+    /// The verifier can't be built.
     #[error(transparent)]
     Reward(#[from] RewardError),
     /// The model is wrong.
@@ -37,16 +39,16 @@ pub enum Error {
     /// Training failed.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// The run folder failed.
+    /// The run's folder or record failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// An inference server can't be asked.
+    /// The pool of inference servers can't be set up.
     #[error(transparent)]
     Servers(#[from] PoolError),
-    /// An environment's servers can't be asked.
+    /// The environment can't be set up.
     #[error(transparent)]
     Environment(#[from] OpenEnvError),
-    /// An environment of a program's own was promised.
+    /// The recipe names a program's own environment, and there is none.
     #[error("environment.kind is \"own\", and no program brings one")]
     NoEnvironment,
     /// No token ends with a text that is to end a turn.
@@ -55,23 +57,23 @@ pub enum Error {
         /// The text.
         text: String,
     },
-    /// An example to imitate is no conversation with the environment.
+    /// An example to imitate does not fit the environment's side of the conversation.
     #[error("the worked solution of {prompt:?} is no conversation with the environment: {problem}")]
     Worked {
         /// The prompt.
         prompt: String,
-        /// What the environment says, and what the solution has.
+        /// The environment's words and those of the solution, or another fault.
         problem: String,
     },
-    /// An episode that is to be a prompt can't begin.
+    /// An episode that should become a prompt can't begin.
     #[error("episode {id} of the environment gives no prompt: {problem}")]
     Opening {
-        /// Its number.
+        /// The episode's number.
         id: u64,
-        /// Why it gives none.
+        /// The reason why it gives none.
         problem: String,
     },
-    /// The servers' key is nowhere.
+    /// The servers' key is not in the process's environment.
     #[error(
         "{setting} is {variable:?}, and the environment has no such variable, or an empty one: set it to the servers' \
          API key"
@@ -82,21 +84,21 @@ pub enum Error {
         /// The variable's name.
         variable: String,
     },
-    /// The device can't be had.
+    /// The device can't be opened.
     #[error("{0}")]
     Device(#[from] OpenError),
     /// The device failed while it was computing.
     #[error("{device} failed in {phase}: {problem}")]
     DeviceFailed {
-        /// Which.
+        /// The device.
         device: Name,
-        /// Such as `step 12`.
+        /// The work that it did, such as `step 12`.
         phase: String,
-        /// What was asked for and what there was, or the driver's words.
+        /// The memory that was asked for and that there was, or the driver's words.
         problem: String,
-        /// What to change.
+        /// The change to make.
         remedy: String,
-        /// Where the run can go on from.
+        /// The saved state from which the run can go on, in words.
         saved: String,
     },
     /// `model.path` leads nowhere.
@@ -106,7 +108,7 @@ pub enum Error {
         folder.display()
     )]
     NoModel {
-        /// As in the recipe.
+        /// The path in the recipe.
         folder: PathBuf,
     },
     /// The model of an adapter is nowhere.
@@ -114,44 +116,44 @@ pub enum Error {
     NoBase {
         /// The adapter's folder.
         adapter: PathBuf,
-        /// As its file says.
+        /// The model in the adapter's file.
         base: PathBuf,
     },
-    /// A revision of a folder.
+    /// A folder has no revisions.
     #[error("model.revision is set, and model.path is the folder {}", folder.display())]
     RevisionOfFolder {
-        /// As in the recipe.
+        /// The folder in the recipe.
         folder: PathBuf,
     },
-    /// A revision that can be none.
+    /// The revision is not valid.
     #[error("model.revision is {revision:?}, expected a branch, a tag or a commit")]
     NoRevision {
-        /// As in the recipe.
+        /// The revision in the recipe.
         revision: String,
     },
     /// Update after update had a gradient that is not finite.
     #[error("{count} updates in a row were skipped, because their gradients were not finite; the last batch is in {}", batch.display())]
     Diverged {
-        /// How many.
+        /// The number of updates.
         count: u64,
-        /// The file that has the last of them.
+        /// The file that has the last skipped batch.
         batch: PathBuf,
     },
-    /// Most references are no answers to the verifier.
+    /// The verifier finds most references wrong.
     #[error(
         "{key}: the verifier finds {count} of {of} references right in no form, such as {first}"
     )]
     References {
-        /// Which set.
+        /// The set, by its key or name.
         key: String,
-        /// How many.
+        /// The number of references that are not right.
         count: usize,
         /// The number of references that were looked at.
         of: usize,
-        /// The first three.
+        /// The first three of them.
         first: String,
     },
-    /// A batch that is to be computed again is none, or another model's.
+    /// A file is no batch of a skipped update, or another model's.
     #[error("{} is no batch of a skipped update: {problem}", path.display())]
     Batch {
         /// The file.
@@ -162,23 +164,23 @@ pub enum Error {
     /// A run can't go on, because none of its checkpoints is whole.
     #[error("no checkpoint of the run is whole; the newest, {newest}")]
     AllDamaged {
-        /// Where it is, and what is wrong with it.
+        /// The newest checkpoint, and its damage.
         newest: String,
     },
     /// `data.train` or `data.heldout` leads nowhere.
     #[error("there is no {}", path.display())]
     NoData {
-        /// As in the recipe.
+        /// The path in the recipe.
         path: PathBuf,
     },
-    /// Neither a path nor a name on the Hub that can be had.
+    /// A name is no path here, and the Hub does not give it either.
     #[error("there is no {name} here ({key}); as a name on the Hugging Face Hub: {error}")]
     NotHere {
-        /// Who asks, such as `model.path`.
+        /// The option that asks, such as `model.path`.
         key: &'static str,
-        /// What was asked for.
+        /// The name.
         name: HubName,
-        /// Why the Hub does not give it.
+        /// The reason why the Hub does not give it.
         error: Box<HubError>,
         /// A command that downloads it into the folder DIR.
         download: String,
@@ -186,10 +188,10 @@ pub enum Error {
     /// The `path` of a reward model leads nowhere.
     #[error("the reward model's path is {}, expected a folder with config.json, model.safetensors and tokenizer.json", folder.display())]
     NoRewardModel {
-        /// As in the recipe.
+        /// The path in the recipe.
         folder: PathBuf,
     },
-    /// A reward model's folder says nothing of how it reads a conversation.
+    /// A reward model's folder has no chat template, and so no form for conversations.
     #[error("{} has no chat template, and a reward model reads conversations", folder.display())]
     RewardModelWithoutTemplate {
         /// The reward model's folder.
@@ -200,22 +202,22 @@ pub enum Error {
         "model.new has neither a tokenizer nor an alphabet, and there is no data.task to know one by"
     )]
     NewModelNeedsAlphabet,
-    /// `data.template = "chat"` without a template.
+    /// `data.template = "chat"` is set, and there is no template.
     #[error("data.template is \"chat\", but {} has no chat template", folder.display())]
     NoChatTemplate {
         /// The model's folder; empty for a new model.
         folder: PathBuf,
     },
-    /// `data.template_options` without a template that reads them.
+    /// No template reads an option of `data.template_options`.
     #[error("{key} names `{name}`, which {place} does not read")]
     TemplateOption {
-        /// Where it was given.
+        /// The key under which it was given.
         key: &'static str,
         /// The option.
         name: String,
-        /// The template's file, or what stands in its place.
+        /// The template's file, or a word for a plain prompt.
         place: String,
-        /// The variables that the template has.
+        /// The variables that the template reads.
         variables: Vec<String>,
     },
     /// The tokenizer knows more tokens than the model.
@@ -226,7 +228,7 @@ pub enum Error {
     Vocabulary {
         /// The model's folder.
         folder: PathBuf,
-        /// Tokens of the tokenizer.
+        /// The number of tokens in the tokenizer.
         tokenizer: usize,
         /// `vocab_size`.
         model: usize,
@@ -236,53 +238,53 @@ pub enum Error {
         "model.new.vocab_size is {vocab_size}, expected at least the tokenizer's {tokenizer} tokens"
     )]
     NewVocabulary {
-        /// Tokens of the tokenizer.
+        /// The number of tokens in the tokenizer.
         tokenizer: usize,
-        /// As in the recipe.
+        /// The recipe's `vocab_size`.
         vocab_size: usize,
     },
-    /// A program's own policy that lacks tokens.
+    /// A program's own policy has too few rows for the tokenizer.
     #[error("the tokenizer has {tokenizer} tokens, but the policy's head has {policy} rows")]
     PolicyVocabulary {
-        /// Tokens of the tokenizer.
+        /// The number of tokens in the tokenizer.
         tokenizer: usize,
-        /// Rows of the policy's head.
+        /// The number of rows in the policy's head.
         policy: usize,
     },
-    /// A warm-up that has nothing to imitate.
+    /// A warm-up has nothing to imitate.
     #[error("warmup.steps is above 0, and there are no worked examples to imitate")]
     NoWorked,
-    /// A setting of what the program brings itself.
+    /// A setting has no effect, because the program brings that part itself.
     #[error(
         "{key} is set, expected only where a recipe names the model, the data and the verifier"
     )]
     Brought {
-        /// Such as `model.dtype`.
+        /// The setting's key, such as `model.dtype`.
         key: String,
     },
-    /// A part that the session has no place for.
+    /// A part was set that has no effect in this session.
     #[error("{part} is set, expected only {needs}")]
     NoEffect {
-        /// Which method set it.
+        /// The method that set it.
         part: &'static str,
-        /// Where it would have an effect.
+        /// The condition under which it would have an effect.
         needs: &'static str,
     },
     /// A part of a program's own failed, in its own words.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
-    /// A program's own policy that nothing can be learnt by.
+    /// A program's own policy can't learn, because its device has no autodiff.
     #[error("the policy is on a device without autodiff, expected one with it")]
     NoAutodiff,
-    /// `model.dtype` on a device without it.
+    /// The device does not compute in `model.dtype`.
     #[error("model.dtype is \"{dtype}\", which {device} does not compute")]
     NoFormat {
         /// The format.
         dtype: Compute,
-        /// Which device.
+        /// The device.
         device: Name,
     },
-    /// `[model.lora]` beside a model that is an adapter already.
+    /// The recipe has `[model.lora]`, and the model is an adapter already.
     #[error("{} is an adapter already, and the recipe has [model.lora] for another", folder.display())]
     TwoAdapters {
         /// The adapter's folder.
@@ -293,13 +295,13 @@ pub enum Error {
         "model.lora.targets names no projection of this model that can have an adapter: nothing would be trained"
     )]
     NoTarget,
-    /// `[model.lora]` asks for what the model does not have.
+    /// `[model.lora]` asks for a part that the model does not have.
     #[error("model.lora: {problem}")]
     Adapters {
-        /// What it is.
+        /// The reason.
         problem: String,
     },
-    /// `loss.router_aux_loss_coef` for a model whose tokens all go the same way.
+    /// `loss.router_aux_loss_coef` is set for a model without experts.
     #[error("loss.router_aux_loss_coef is for models with experts, and this one has none")]
     NoExperts,
     /// No prompt fits beside the completion.
@@ -308,7 +310,7 @@ pub enum Error {
          context is {context} tokens"
     )]
     Context {
-        /// As in the recipe.
+        /// The completion's limit in the recipe.
         completion: usize,
         /// `max_position_embeddings`.
         context: usize,
@@ -318,14 +320,14 @@ pub enum Error {
     NoPrompts {
         /// The file, or the task.
         place: String,
-        /// How many were read and why they were dropped.
+        /// The number of prompts that were read, and the reasons why they were dropped.
         report: PromptReport,
         /// The limit that was applied.
         limit: usize,
-        /// Which key to change.
+        /// The key to change.
         remedy: &'static str,
     },
-    /// The recipe of a resumed run asks for what its checkpoints can't give.
+    /// The recipe of a resumed run asks for a change that its checkpoints can't follow.
     #[error("{} can't go on with {}", run.display(), changes.join(", "))]
     Changed {
         /// The run's folder.
@@ -338,29 +340,29 @@ pub enum Error {
     Damaged {
         /// The folder of the checkpoint.
         checkpoint: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the checkpoint.
         error: Box<Error>,
     },
-    /// The data is not what the run began with.
+    /// The data is no longer the data that the run began with.
     #[error("{} was trained on other prompts than the recipe gives now", checkpoint.display())]
     OtherPrompts {
         /// The checkpoint to resume from.
         checkpoint: PathBuf,
     },
-    /// A checkpoint's record of what the run measured can't be read.
+    /// A checkpoint's record of the run's measurements can't be read.
     #[error("{} is not a run's progress: {problem}", path.display())]
     Progress {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The fault of the file.
         problem: String,
     },
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
 }
@@ -389,7 +391,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Advice on the error, where the message does not give it by itself.
+    /// Returns advice on the error, if the message does not give it by itself.
     pub fn help(&self) -> Option<String> {
         Some(match self {
             Error::Recipe(error) => return error.help(),
@@ -544,8 +546,8 @@ impl Error {
         })
     }
 
-    /// 2 for what the arguments and the recipe ask for, 3 for a policy that no longer computes finite numbers, 1 for whatever
-    /// else went wrong.
+    /// Returns the exit code of the process: 2 for a fault of the arguments or the recipe, 3 for a policy that
+    /// no longer computes finite numbers, 1 for any other fault.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Recipe(_)
@@ -583,8 +585,8 @@ impl Error {
         }
     }
 
-    /// The same error of a run that goes on from `checkpoint`: when it is the checkpoint's fault,
-    /// there may be an older one.
+    /// Turns the error into that of a run that goes on from `checkpoint`. If the checkpoint is at fault, there
+    /// may be an older one.
     pub(crate) fn of_checkpoint(self, checkpoint: &Path) -> Self {
         match self {
             Error::Checkpoint(_)
@@ -599,8 +601,8 @@ impl Error {
     }
 }
 
-/// What to do about a system that refused, as far as its words are known. Not every error has what the
-/// system said as a value, but every one has it in its text.
+/// Returns advice for a refusal by the system, as far as its words are known. Not every error has the system's
+/// error as a value, but every one has its words in the text.
 fn of_system(text: &str) -> Option<&'static str> {
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if says(&["No space left on device", "not enough space on the disk", "disk is full"]) {

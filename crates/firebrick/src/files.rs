@@ -1,4 +1,4 @@
-//! How a policy becomes files, and comes back from them.
+//! The trait `PolicyFiles`, which writes and reads the files of a policy.
 
 use std::path::Path;
 
@@ -11,20 +11,20 @@ use crate::Error;
 
 /// Writes and reads the policy of a run.
 ///
-/// A [`Decoder`] is a Hugging Face folder, [`HuggingFace`]. A policy of another architecture is its
+/// A [`Decoder`] is a Hugging Face folder, [`HuggingFace`]. A policy of another architecture is written as its
 /// parameters by name, [`Parameters`], unless its author writes it in a form that others read.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not write and read policies of type `{M}`",
     note = "`Parameters` does for every policy"
 )]
 pub trait PolicyFiles<M>: Send {
-    /// Writes the policy into `folder`, which is there, as others open it.
+    /// Writes the policy into the existing folder `folder`, in the form in which others open it.
     ///
     /// # Errors
     /// When the device or the file system fails.
     fn write(&self, policy: &M, folder: &Path) -> Result<(), Error>;
 
-    /// Says whether [`PolicyFiles::write`] rounds the weights. A resumed run then needs those of
+    /// Tells whether [`PolicyFiles::write`] rounds the weights. A resumed run then needs the weights of
     /// [`PolicyFiles::write_trained`].
     fn rounds(&self) -> bool {
         false
@@ -38,14 +38,14 @@ pub trait PolicyFiles<M>: Send {
         self.write(policy, folder)
     }
 
-    /// The policy whose weights [`PolicyFiles::write_trained`] wrote into `folder`. `policy` has its shape,
-    /// its device, and what it has besides weights that were written.
+    /// Reads the policy whose weights [`PolicyFiles::write_trained`] wrote into `folder`. `policy` has its
+    /// shape, its device, and everything else that was not written.
     ///
     /// # Errors
     /// When a file is missing, damaged, or another model's.
     fn read(&self, policy: M, folder: &Path) -> Result<M, Error>;
 
-    /// Gives the form of the files, for the model card.
+    /// Returns the form of the files, for the model card.
     fn form(&self) -> Form<'_> {
         Form::Own
     }
@@ -57,25 +57,25 @@ pub trait PolicyFiles<M>: Send {
 pub enum Form<'a> {
     /// A model folder or an adapter, which `transformers` or `peft` opens.
     HuggingFace {
-        /// The model that the run began with, or that its adapter is for; nothing for a new one.
+        /// The model that the run began with, or that its adapter is for; empty for a new model.
         base: &'a AdapterBase,
         /// True for an adapter.
         adapter: bool,
         /// The number format that the weights are rounded to.
         dtype: WeightDtype,
     },
-    /// Files that the program reads that made them.
+    /// Files that are read by the program that made them.
     Own,
 }
 
-/// A model folder as Hugging Face's libraries have it, or an adapter alone as PEFT keeps it.
+/// A model folder in the form of Hugging Face's libraries, or an adapter alone in the form of PEFT.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HuggingFace {
     /// The content of `config.json`.
     pub config: serde_json::Value,
-    /// The name by which an adapter's file calls the model that it is for.
+    /// The name of the adapter's model in the adapter's file.
     pub base: AdapterBase,
-    /// True where the policy has an adapter, which alone is written.
+    /// True if the policy has an adapter. Then only the adapter is written.
     pub adapter: bool,
     /// The number format of the weights; [`WeightDtype::F32`] for an adapter.
     pub dtype: WeightDtype,
@@ -111,7 +111,7 @@ impl PolicyFiles<Decoder> for HuggingFace {
     fn read(&self, policy: Decoder, folder: &Path) -> Result<Decoder, Error> {
         let (compute, grain, longest) = (policy.compute(), policy.grain(), policy.longest());
         let read = match policy.lora() {
-            // The frozen weights are the same, and shared.
+            // The frozen weights stay the same, and are shared.
             Some(_) => load_adapter(policy, folder)?,
             None => load(folder, &policy.device())?,
         };

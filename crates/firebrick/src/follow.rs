@@ -1,4 +1,4 @@
-//! A run that goes on elsewhere, told to a watcher as if it went on here.
+//! The follower of a run in another process, which tells a watcher its progress as if the run were here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,28 +10,28 @@ use crate::{
     watch::{Example, Stage, Watcher},
 };
 
-/// Reads a run's record, and tells a watcher what is new in it each time: lines, numbers, and completions of each step and
-/// evaluation. Seconds and sampled groups are the record's; the watcher's `finished` is not called, because the summary is the
-/// run's own.
+/// A reader of a run's record. It tells a watcher each time what is new: lines, numbers, and completions of
+/// each step and evaluation. Seconds and sampled groups are the record's. It does not call the watcher's
+/// `finished`, because the summary is the run's own.
 pub struct Follow {
-    /// The step that was told last, and which of its numbers.
+    /// The step that was told last; `told` has the names of its numbers that were told.
     step: Step,
     told: BTreeSet<String>,
-    /// Lines that were told.
+    /// The number of lines that were told.
     lines: usize,
-    /// Groups of the step that goes on, once there are some.
+    /// The number of groups that the present step has so far, once there are some.
     under_way: Option<u64>,
-    /// How often the run had gone on from an earlier step; none before the first look.
+    /// The number of times that the run had gone back to an earlier step; `None` before the first look.
     cuts: Option<u64>,
 }
 
 impl Follow {
-    /// From the run's beginning.
+    /// Starts at the run's beginning.
     pub fn new() -> Self {
         Follow { step: 0, told: BTreeSet::new(), lines: 0, under_way: None, cuts: None }
     }
 
-    /// Tells what is new; says why the run's last process ended, if it did and could say so.
+    /// Tells what is new. Returns the reason why the run's last process ended, if it ended and could say why.
     ///
     /// # Errors
     /// When the record can't be read.
@@ -51,7 +51,7 @@ impl Follow {
         let lines = store.told(self.lines)?;
         self.lines += lines.len();
         let mut lines = lines.into_iter().peekable();
-        // So many steps at once, that a long run takes little memory.
+        // Few steps are read at once, so that a long run takes little memory.
         let mut from = self.step;
         loop {
             let steps = store.steps(from, AT_ONCE)?;
@@ -80,7 +80,7 @@ impl Follow {
         Ok(ended)
     }
 
-    /// Tells if the run has gone on from an earlier step than was told, so that steps come again.
+    /// Tells whether the run has gone back to an earlier step than was told last, so that steps come again.
     ///
     /// # Errors
     /// When the record can't be read.
@@ -113,7 +113,7 @@ impl Follow {
         Ok(())
     }
 
-    /// The groups that the step which goes on has so far.
+    /// Tells the number of groups that the present step has so far.
     fn progress(
         &mut self,
         store: &Store,
@@ -141,10 +141,10 @@ impl Default for Follow {
     }
 }
 
-/// Steps that are read at once.
+/// The number of steps that are read at once.
 const AT_ONCE: usize = 500;
 
-/// The numbers of these steps, step by step.
+/// Reads the numbers of these steps, step by step.
 fn by_step(store: &Store, first: Step, last: Step) -> Result<Vec<(Step, Metrics)>, RunError> {
     let mut steps = BTreeMap::<Step, Metrics>::new();
     for (name, points) in store.all_series(&(first..=last))? {
@@ -155,7 +155,7 @@ fn by_step(store: &Store, first: Step, last: Step) -> Result<Vec<(Step, Metrics)
     Ok(steps.into_iter().collect())
 }
 
-/// Shows a completion of the record, as far as the record has it: without tokens.
+/// Shows a completion of the record. The record has no tokens of it.
 fn show(judged: Judged, show: impl FnOnce(&Example)) {
     let Judged { prompt, reference, text, verdict, extracted, .. } = judged;
     let known = Verdict::ALL.into_iter().find(|known| known.name() == verdict);

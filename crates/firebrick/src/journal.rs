@@ -1,4 +1,5 @@
-//! The engine of a run: it writes each group to the database before anyone looks at it, and a run that goes on takes it from there.
+//! The engine of a run. It writes each group to the database before anyone looks at it, and a resumed run takes
+//! it from there.
 
 use std::{
     collections::BTreeMap,
@@ -18,36 +19,40 @@ use firebrick_train::fingerprint;
 
 use crate::recipe::{Environment, Recipe};
 
-/// The database of a run, with the place in it that groups are written to now.
+/// The database of a run, and the place in it where groups are written now.
 pub(crate) struct Journal {
-    /// The run's one connection to its database: another one would have to read again what this one writes.
+    /// The run's one connection to its database. Another connection would have to read again what this one
+    /// writes.
     pub(crate) store: Writer,
     place: Option<(String, Step)>,
     /// The last step of which an earlier process has left groups.
     visited: Option<Step>,
-    /// Groups that have arrived at that place and are not written: those of one place lie together.
+    /// Groups of the present place that have arrived and are not written yet, so that they are written
+    /// together.
     arrived: Arc<Mutex<Vec<Arrival>>>,
-    /// Stands for what completions follow from besides request and trained weights: frozen weights, formats and device.
+    /// A hash of everything that completions follow from besides the request and the trained weights: frozen
+    /// weights, formats and device.
     setting: [u8; 32],
-    /// Stands for the weights that sample; none where nobody knows them.
+    /// A hash of the weights that sample; `None` if nobody knows them.
     weights: Option<[u8; 32]>,
-    /// Completions that were taken from the database since somebody asked.
+    /// The number of completions that were taken from the database since somebody asked.
     recalled: usize,
-    /// Time that the run gave to its record since somebody asked.
+    /// The time that the run gave to its record since somebody asked.
     spent: Duration,
 }
 
 impl Journal {
-    /// A journal in `store`. Of the recipe it matters which model, device, kind of engine and environment it names.
+    /// Makes a journal in `store`. It depends on the model, the device, the kind of engine and the environment
+    /// that the recipe names.
     ///
     /// # Errors
-    /// When the database can't be read, or there is no thread to write it.
+    /// When the database can't be read, or no thread can be started to write it.
     pub(crate) fn new(store: Store, recipe: &Recipe) -> Result<Arc<Mutex<Self>>, RunError> {
         let recipe = recipe.with_absolute_paths();
         let samples = (recipe.model, recipe.device, recipe.rollout.engine.kind);
         let mut words = serde_json::to_string(&samples).unwrap_or_default();
         if recipe.environment.is_there() {
-            // Who plays, and how long one waits for it, changes no completion.
+            // The servers, and the time that a run waits for them, change no completion.
             let default = Environment::default();
             let environment = Environment {
                 servers: default.servers,
@@ -73,13 +78,14 @@ impl Journal {
         })))
     }
 
-    /// Names `source` and step of everything that is sampled from now on; without a place nothing of it is kept.
+    /// Names the `source` and the step of everything that is sampled from now on. Without a place nothing is
+    /// kept.
     pub(crate) fn turn_to(&mut self, place: Option<(&str, Step)>) {
         self.arrived = Arc::default();
         self.place = place.map(|(source, step)| (source.to_owned(), step));
     }
 
-    /// How many completions were not sampled because they were there, since this was last asked.
+    /// Returns the number of completions that came from the database instead of the engine since the last call.
     pub(crate) fn take_recalled(&mut self) -> usize {
         std::mem::take(&mut self.recalled)
     }
@@ -89,30 +95,30 @@ impl Journal {
         self.spent += began.elapsed();
     }
 
-    /// Seconds that the run gave to its record, since this was last asked.
+    /// Returns the seconds that the run gave to its record since the last call.
     pub(crate) fn take_seconds(&mut self) -> f64 {
         std::mem::take(&mut self.spent).as_secs_f64()
     }
 
-    /// The answer to the request, if an earlier process has got it from the same weights.
+    /// Returns the answer to the request, if an earlier process has got it from the same weights.
     fn recall(&mut self, request: &GroupRequest, digest: [u8; 32]) -> Option<(RequestId, Group)> {
         let (source, step) = self.place_of(request.step)?;
         if Some(step) > self.visited {
             return None;
         }
         let key = (request.draw, request.prompt.id);
-        // What can't be read is sampled.
+        // If the answer can't be read, it is sampled.
         let found =
             self.store.now(move |store| store.recall(&source, step, key, &digest)).ok()??;
         let answer = request.clone().answer(found);
-        // A database is a file like others: what is in it is checked as an engine's answer is.
+        // A database is a file like others: its answer is checked as an engine's answer is.
         request.check_answer(&answer.1).ok()?;
         self.recalled += request.group_size;
         Some(answer)
     }
 
-    /// Has groups written, with all that have arrived by the time that it is done: a small transaction costs as much as the
-    /// writing of many completions.
+    /// Has groups written, together with all others that arrive until they are written: a small transaction
+    /// costs as much as the writing of many completions.
     fn keep(&mut self, groups: Vec<Arrival>) {
         let Some((source, here)) = self.place.clone().filter(|_| !groups.is_empty()) else {
             return;
@@ -128,7 +134,7 @@ impl Journal {
                 let mut waiting = arrived.lock().unwrap_or_else(PoisonError::into_inner);
                 let groups = std::mem::take(&mut *waiting);
                 drop(waiting);
-                // While a step is sampled ahead, those of two steps may come together.
+                // While a step is sampled ahead, groups of two steps may come together.
                 let mut by_step: BTreeMap<Step, Vec<_>> = BTreeMap::new();
                 for Arrival { step, digest, group } in groups {
                     let step = if step == 0 { here } else { step };
@@ -145,13 +151,13 @@ impl Journal {
         self.spend(began);
     }
 
-    /// The place of a request for `step`, which is 0 outside of training.
+    /// Returns the place of a request for `step`, which is 0 outside of training.
     fn place_of(&self, step: Step) -> Option<(String, Step)> {
         let (source, here) = self.place.clone()?;
         Some((source, if step == 0 { here } else { step }))
     }
 
-    /// A hash of everything that the request's completions follow from.
+    /// Returns a hash of everything that the request's completions follow from, if the weights are known.
     fn of(&self, request: &GroupRequest) -> Option<[u8; 32]> {
         let words = |bytes: [u8; 32]| bytes.map(u64::from);
         let parts = [request.digest(), self.weights?, self.setting].map(words);
@@ -161,28 +167,29 @@ impl Journal {
 
 /// A group that was sampled.
 struct Arrival {
-    /// The step that it is for; 0 outside of training.
+    /// The step that the group is for; 0 outside of training.
     step: Step,
-    /// A hash of everything that its completions follow from.
+    /// A hash of everything that the group's completions follow from.
     digest: [u8; 32],
     group: Group,
 }
 
-/// A request that is not answered: its step, and the hash of all that its answer follows from, if that is known.
+/// A request that is not answered yet: its step, and the hash of everything that its answer follows from, if
+/// that is known.
 type Asked = (Step, Option<[u8; 32]>);
 
 pub(crate) fn lock(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
     journal.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An engine with a journal, which gives up what it does when the run is to end.
+/// An engine with a journal. It gives up its work when the run is to end.
 pub(crate) struct Journaled<M> {
     engine: Box<dyn RolloutEngine<M>>,
     journal: Arc<Mutex<Journal>>,
     interrupted: Arc<AtomicBool>,
-    /// Requests that the engine has not answered.
+    /// Requests that the engine has not answered yet.
     open: BTreeMap<RequestId, Asked>,
-    /// Answers from the journal that nobody has fetched.
+    /// Answers from the journal that nobody has fetched yet.
     known: Vec<(RequestId, Group)>,
 }
 
@@ -198,7 +205,7 @@ impl<M> Journaled<M> {
 
 impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
     fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
-        // Where its sums can't be read, the device is about to say so by itself.
+        // If the sums of the weights can't be read, the device is about to report that itself.
         lock(&self.journal).weights = fingerprint(policy).ok();
         self.engine.publish(policy, version)
     }
@@ -225,7 +232,7 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
         Ok(())
     }
 
-    /// Asks the engine for a little at a time, so that it can be interrupted between two.
+    /// Asks the engine for a little at a time, so that it can be interrupted in between.
     fn poll(
         &mut self,
         wait: Wait,
@@ -254,13 +261,13 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
                 lock(&self.journal).keep(arrived);
                 return Ok(answers);
             }
-            // One that computes elsewhere answers at once that it has nothing yet.
+            // An engine that computes elsewhere answers at once that it has nothing yet.
             pause = if began.elapsed() < AT_ONCE {
                 (pause * 2 + AT_ONCE).min(LONGEST)
             } else {
                 Duration::ZERO
             };
-            // Whoever waits may have something to tell meanwhile.
+            // The waiting caller may have something to tell meanwhile.
             finished(0);
             thread::sleep(pause);
         }
@@ -274,8 +281,8 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
     }
 }
 
-/// No engine decodes a token in less.
+/// A time in which no engine decodes a token.
 const AT_ONCE: Duration = Duration::from_micros(20);
 
-/// How long an engine elsewhere is left alone.
+/// The longest time between two questions to an engine elsewhere.
 const LONGEST: Duration = Duration::from_millis(20);

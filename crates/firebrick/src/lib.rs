@@ -1,7 +1,7 @@
 //! Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
 //!
-//! [`Session`] is the whole of it: a recipe goes in, a trained policy comes out, and any part may be
-//! replaced by one's own. The program `firebrick train` is one caller of it.
+//! [`Session`] is the whole of it: a recipe goes in, a trained policy comes out, and a program may replace any
+//! part by its own. The program `firebrick train` is one caller of it.
 //!
 //! ```no_run
 //! use firebrick::{Recipe, Session};
@@ -11,14 +11,14 @@
 //! # Ok::<(), firebrick::Error>(())
 //! ```
 //!
-//! This crate is the one place where things are built from a recipe: [`recipe`] says what to do,
-//! [`source`] finds what it names, [`plan`] says what memory that takes, [`wire`] builds it, [`Session`] begins
-//! the run in its folder or goes on with it and tells a [`Watcher`] how it goes, [`card`] describes the
-//! result, [`resume`] says what a recipe may do otherwise the second time.
+//! Only this crate builds things from a recipe. [`recipe`] says what to do, [`source`] finds the models and
+//! data that it names, [`plan`] works out the memory, and [`wire`] builds the run. [`Session`] begins the run
+//! in its folder or goes on with it, and tells a [`Watcher`] about it. [`card`] describes the result, and
+//! [`resume`] says what a resumed run may change in its recipe.
 //!
-//! It has no terminal, arguments or signals: those are the program's, in the crate `firebrick-cli`. The
-//! crates that it is put together from are modules here, so that a program of one's own depends on this
-//! crate alone, and the traits that people implement are at its root.
+//! The crate has no terminal, arguments or signals: those belong to the program, in the crate `firebrick-cli`.
+//! The crates that it is made of are modules here, so a program of your own depends on this crate alone. The
+//! traits that people implement are at its root.
 
 pub mod bench;
 pub mod card;
@@ -73,5 +73,5 @@ pub use firebrick_servers as servers;
 pub use firebrick_train as train;
 pub use firebrick_train::{LrSchedule, Optimizer, PolicyLoss};
 
-/// The result of what a session does.
+/// The result of a session.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! The policy: which folders it is in, how large it is, and its weights.
+//! The policy: its folders, its size, and its weights.
 
 use std::{
     path::{Path, PathBuf},
@@ -30,20 +30,21 @@ use crate::{
 /// The folders of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Folders {
-    /// Configuration and weights; of the model that an adapter is for, where there is one.
+    /// The folder of the configuration and the weights. If there is an adapter, they are those of the model
+    /// that it adapts.
     pub weights: PathBuf,
-    /// A PEFT adapter.
+    /// The folder of a PEFT adapter.
     pub adapter: Option<PathBuf>,
-    /// Tokenizer and chat template.
+    /// The folder of the tokenizer and the chat template.
     pub text: PathBuf,
-    /// What the file of an adapter calls the model: its name on the Hub, else the folder, wherever the
-    /// adapter is moved.
+    /// The model's name in the file of an adapter: its name on the Hub, or else its absolute folder, so that
+    /// the adapter can be moved.
     pub base: AdapterBase,
 }
 
 impl Folders {
-    /// Those of the model in `folder`. The model of an adapter is where its file says: beside the
-    /// adapter, on this machine or on the Hub.
+    /// Finds the folders of the model in `folder`. If that is an adapter, its file says where its model is:
+    /// beside the adapter, elsewhere on this machine, or on the Hub.
     ///
     /// # Errors
     /// When the adapter's model is nowhere.
@@ -69,7 +70,7 @@ impl Folders {
         Ok(Folders::with_adapter(weights.map_err(nowhere)?, base, folder))
     }
 
-    /// Those of the recipe's model, as `resume` left it if that is given; none of a new model.
+    /// Finds the folders of the recipe's model, or of the checkpoint `resume` of it. A new model has none.
     pub(crate) fn of_recipe(
         recipe: &Recipe,
         resume: Option<&Path>,
@@ -100,7 +101,7 @@ impl Folders {
                 _ => Ok(begun),
             };
         };
-        // The recipe knows better than an adapter where its model is by now: folders are moved.
+        // Folders are moved, so the recipe knows better than an adapter where the adapter's model is by now.
         if is_adapter(checkpoint)
             && let Some(begun) = begun()?
         {
@@ -118,7 +119,7 @@ impl Folders {
         Folders { weights, adapter: Some(adapter.to_owned()), text, base }
     }
 
-    /// The model's sizes.
+    /// Reads the model's sizes.
     ///
     /// # Errors
     /// When `config.json` is missing, broken, or of a model that cannot be read.
@@ -126,7 +127,7 @@ impl Folders {
         Ok(load_config(&self.weights)?.0)
     }
 
-    /// Its adapter's shape, where it has one.
+    /// Reads the shape of the model's adapter, if it has one.
     ///
     /// # Errors
     /// When a file of the adapter is missing or broken.
@@ -134,8 +135,8 @@ impl Folders {
         self.adapter.as_deref().map(adapter_lora).transpose()
     }
 
-    /// The model, adapter included; `warn` hears of weights that are no numbers. What is not an adapter is
-    /// kept in the format of `base`.
+    /// Loads the model, adapter included. `warn` hears of weights that are no numbers. All weights but the
+    /// adapter's are kept in the format of `base`.
     ///
     /// # Errors
     /// When a file is missing or damaged, or the parts do not belong together.
@@ -162,28 +163,28 @@ impl Folders {
 }
 
 fn absolute(folder: &Path) -> AdapterBase {
-    // It can't be told only where the current directory is gone.
+    // This fails only if the current directory is gone.
     let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     folder.display().to_string().as_str().into()
 }
 
-/// Where the weights of a checkpoint are as they were trained, bit for bit.
+/// Returns the folder of a checkpoint's weights as they were trained, bit for bit.
 pub fn trained_weights(folder: &Path) -> PathBuf {
     let rounded_from = folder.join(TRAINER).join(WEIGHTS);
     if rounded_from.is_dir() { rounded_from } else { folder.to_owned() }
 }
 
-/// The policy of a run, and what its checkpoints say of it.
+/// The policy of a run, and the words of its checkpoints about it.
 pub(crate) struct Policy {
     pub(crate) decoder: Decoder,
     /// The content of `config.json`.
     pub(crate) config: serde_json::Value,
-    /// What an adapter's file calls its model; nothing for a new one.
+    /// The model's name in an adapter's file; empty for a new model.
     pub(crate) base: AdapterBase,
 }
 
 impl Policy {
-    /// The policy to start or to go on from, on `device`; what is odd about it is `said`.
+    /// Reads or makes the policy to start or to go on from, on `device`. Oddities of it go to `said`.
     pub(crate) fn read(
         recipe: &Recipe,
         folders: Option<&Folders>,
@@ -220,13 +221,13 @@ impl Policy {
     }
 }
 
-/// The format that the frozen weights of a recipe's model are kept in. A model without adapters is trained, in f32.
+/// Returns the format of the frozen weights of a recipe's model. A model without adapters is trained, in f32.
 pub(crate) fn base(recipe: &Recipe, adapted: bool, compute: Compute) -> Base {
     if adapted { base_of(recipe.model.base, compute) } else { Base::F32 }
 }
 
-/// The format that weights are kept in which are not trained: where nothing is said, the one that they are
-/// multiplied in.
+/// Returns the format of weights that are not trained. If the recipe does not say, it is the format that they
+/// are multiplied in.
 pub fn base_of(base: BaseType, compute: Compute) -> Base {
     match base {
         BaseType::Float32 => Base::F32,
@@ -247,7 +248,7 @@ fn from_folders(
 ) -> Result<Policy, Error> {
     let (sizes, config) = load_config(&folders.weights)?;
     check_vocabulary(tokenizer, &sizes, &folders.text)?;
-    // Who has no receiver any more wants no notes.
+    // If the receiver is gone, nobody wants the notes.
     let decoder = folders.load(base, device, |note| drop(said.send(note)))?;
     let decoder = match &recipe.model.lora {
         Some(lora) if decoder.lora().is_none() => {
@@ -266,10 +267,11 @@ fn from_folders(
     Ok(Policy { decoder, config, base: folders.base.clone() })
 }
 
-/// More rows than tokens is usual (padding for speed); fewer would index past the embedding.
+/// Checks that the model has a row for each token. More rows than tokens are usual (padding for speed); fewer
+/// would index past the embedding.
 ///
 /// # Errors
-/// When there are fewer.
+/// When there are fewer rows than tokens.
 pub fn check_vocabulary(
     tokenizer: &Tokenizer,
     sizes: &DecoderConfig,
@@ -282,12 +284,12 @@ pub fn check_vocabulary(
     Err(Error::Vocabulary { folder: folder.to_owned(), tokenizer, model })
 }
 
-/// How large a policy is.
+/// Writes the size of a policy in words.
 pub(crate) fn parameters_in_words<M: Module>(policy: &M) -> String {
     format!("{} parameters", thousands(policy.num_params() as u64))
 }
 
-/// Values of a decoder's adapters.
+/// Counts the values of a decoder's adapters.
 fn adapters_of(policy: &Decoder) -> usize {
     values_of(policy, |parameter| parameter.path.contains(".adapters."))
 }
@@ -298,7 +300,7 @@ fn values_of(policy: &Decoder, wanted: impl Fn(&Parameter) -> bool) -> usize {
     sizes.map(|parameter| parameter.shape.iter().product::<usize>()).sum()
 }
 
-/// How large a decoder is, how much of it is trained, and what it is multiplied in.
+/// Writes in words how large a decoder is, how much of it is trained, and the format of its products.
 pub(crate) fn size(policy: &Decoder) -> String {
     let adapters: usize = adapters_of(policy);
     let all = policy.config().parameters().total + adapters as u64;
@@ -313,17 +315,17 @@ pub(crate) fn size(policy: &Decoder) -> String {
     text
 }
 
-/// The format that matrices are multiplied in on that device.
+/// Returns the format that matrices are multiplied in on that device.
 ///
 /// # Errors
-/// When a format is asked for that the device does not compute.
+/// When the recipe asks for a format that the device does not compute.
 pub fn compute(asked: recipe::ComputeType, name: Name, device: &Device) -> Result<Compute, Error> {
     let computes = |format| device.supports_dtype(format);
     let there = || computes(FloatDType::BF16);
     let missing = |dtype| Error::NoFormat { dtype, device: name };
     match asked {
         recipe::ComputeType::Float32 => Ok(Compute::F32),
-        // A processor computes it more slowly than f32.
+        // A processor computes bfloat16 more slowly than f32.
         recipe::ComputeType::Auto if name.kind == Kind::Cpu || !there() => Ok(Compute::F32),
         recipe::ComputeType::Auto => Ok(Compute::Bf16),
         recipe::ComputeType::Bfloat16 if there() => Ok(Compute::Bf16),
@@ -333,13 +335,13 @@ pub fn compute(asked: recipe::ComputeType, name: Name, device: &Device) -> Resul
     }
 }
 
-/// The number format of the weights in checkpoints.
+/// Returns the number format of the weights in checkpoints.
 pub(crate) fn checkpoint_dtype(
     recipe: &Recipe,
     resume: Option<&Path>,
     folders: Option<&Folders>,
 ) -> Result<WeightDtype, Error> {
-    // An adapter is small, and written as it is trained.
+    // An adapter is small, and is written as it is trained.
     if recipe.model.lora.is_some() || folders.is_some_and(|folders| folders.adapter.is_some()) {
         return Ok(WeightDtype::F32);
     }
@@ -357,7 +359,7 @@ pub(crate) fn checkpoint_dtype(
     })
 }
 
-/// The sizes of a new model, whose vocabulary is at least the tokenizer's.
+/// Returns the sizes of a new model, whose vocabulary is at least the tokenizer's.
 pub(crate) fn new_model(
     new: &recipe::NewModel,
     tokenizer: &Tokenizer,
@@ -397,7 +399,7 @@ pub(crate) fn new_model(
     Ok(config)
 }
 
-/// The adapters that a recipe asks for.
+/// Returns the adapters that a recipe asks for.
 pub fn adapters(lora: &recipe::Lora) -> Lora {
     let name = |target: &recipe::LoraTarget| match target {
         recipe::LoraTarget::QProj => "q_proj",

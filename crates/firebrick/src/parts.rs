@@ -1,3 +1,5 @@
+//! The parts of a run that a program supplies in place of those of the recipe.
+
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use firebrick_core::{
@@ -21,12 +23,12 @@ pub(crate) struct Parts<M> {
     pub(crate) source: Option<Box<dyn PromptSource>>,
     pub(crate) heldout: Option<Vec<Prompt>>,
     pub(crate) worked: Option<Vec<WorkedExample>>,
-    /// The folder that the run will have: where a part writes what belongs to it.
+    /// The folder that the run will have, where a part may write its own files.
     pub(crate) run_folder: Option<PathBuf>,
 }
 
-/// A part of a run that is the program's own. Its [`Display`](fmt::Display) is a few words for whoever reads
-/// the run's recipe and would believe it.
+/// A part of a run that is the program's own. Its [`Display`](fmt::Display) is a few words for a person who
+/// reads the run's recipe and would otherwise believe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the part of its name.
 #[non_exhaustive]
@@ -87,7 +89,7 @@ impl<M> Default for Parts<M> {
 }
 
 impl<M> Parts<M> {
-    /// The parts that are there.
+    /// Lists the parts that the program brings.
     pub(crate) fn given(&self) -> Vec<Part> {
         [
             (Part::Verifier, self.verifier.is_some()),

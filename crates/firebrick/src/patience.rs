@@ -1,4 +1,4 @@
-//! A verifier that is waited for until the run is to end, and no longer.
+//! A verifier whose judgement is cancelled when the run is to end.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 
 use firebrick_core::{Completion, Prompt, Score, Verifier, VerifierFailed};
 
-/// A verifier, and the flag that makes it give up.
+/// A verifier with a flag that makes it give up.
 pub(crate) struct Patient {
     pub(crate) verifier: Box<dyn Verifier>,
     pub(crate) interrupted: Arc<AtomicBool>,
@@ -25,7 +25,7 @@ impl Patient {
         }
     }
 
-    /// Cancels again and again, because a verifier of several parts asks one after the other.
+    /// Cancels again and again, because a verifier of several parts asks one part after the other.
     fn watch(&self, done: &AtomicBool) {
         while !done.load(Ordering::Relaxed) {
             if self.check().is_err() {
@@ -62,7 +62,7 @@ impl Verifier for Patient {
     }
 }
 
-/// Ends the watch, also where the verifier panics.
+/// A guard that ends the watch, even if the verifier panics.
 struct End<'a> {
     done: &'a AtomicBool,
     watch: Thread,
@@ -75,7 +75,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// How often the flag is looked at.
+/// The time between two looks at the flag.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -20,22 +20,22 @@ use crate::{Error, HuggingFace, PolicyFiles};
 
 /// A run's folder with a folder for each version of the weights that was published and is in use.
 ///
-/// A version's folder is named for the step and for its number among all that were published, so no path ever means two
-/// things. It is written under another name, synced, and renamed: whoever sees it sees all of it. `manifest.json` in it has
-/// the hash of each file.
+/// A version's folder is named for the step and for its number among all published folders, so no path ever
+/// means two things. It is written under another name, synced, and renamed, so a reader sees all of it.
+/// `manifest.json` in it has the hash of each file.
 pub(crate) struct PublishedWeights {
     folder: PathBuf,
-    /// The same as servers see it.
+    /// The path of the same folder as servers see it.
     there: PathBuf,
     files: HuggingFace,
     tokenizer: Arc<Tokenizer>,
-    /// Computes log-probabilities at temperature 1.
+    /// The updater that computes log-probabilities, at temperature 1.
     updater: Updater,
-    /// Folders that were published, also by earlier processes.
+    /// The number of folders that were published, also by earlier processes.
     published: u64,
 }
 
-/// Begins the name of a folder that is not whole.
+/// The beginning of the name of a folder that is not whole.
 const UNFINISHED: &str = ".tmp-v";
 
 /// The file that says what a version's folder holds.
@@ -51,7 +51,7 @@ impl PublishedWeights {
         updater: Updater,
     ) -> Self {
         let there = there.unwrap_or_else(|| folder.clone());
-        // A process that was killed may have left a half; nobody else writes here.
+        // A killed process may have left half a folder. Nobody else writes here.
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
                 drop(fs::remove_dir_all(entry.path()));
@@ -61,7 +61,7 @@ impl PublishedWeights {
         PublishedWeights { folder, there, files, tokenizer, updater, published: 0 }
     }
 
-    /// The numbers of the folders that are there.
+    /// Lists the folders that are there, by their numbers.
     fn numbered(&self) -> impl Iterator<Item = (u64, PathBuf)> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         entries.filter_map(|entry| {
@@ -78,7 +78,7 @@ impl PublishedWeights {
             move |source| Error::File { path, source }
         };
         fs::create_dir_all(&self.folder).map_err(disk(&self.folder))?;
-        // An earlier process has published too, and a server may still have what lay there.
+        // An earlier process may have published too, and a server may still use its folder.
         let largest = self.numbered().map(|(number, _)| number).max().unwrap_or(0);
         self.published = self.published.max(largest) + 1;
         let name = format!("v{version:06}-{:04}", self.published);
@@ -88,7 +88,7 @@ impl PublishedWeights {
         }
         fs::create_dir(&temporary).map_err(disk(&temporary))?;
         self.files.write(policy, &temporary)?;
-        // So that a server can also be started from it.
+        // With the tokenizer, a server can also be started from the folder.
         self.tokenizer.save(&temporary)?;
         let files: BTreeMap<String, String> = sums_of(&temporary)?.into_iter().collect();
         let manifest = json!({"version": version, "number": self.published, "sha256": files});
@@ -115,7 +115,7 @@ impl Weights<Decoder> for PublishedWeights {
 
     fn keep_only(&mut self, in_use: &[PathBuf]) {
         for (_, folder) in self.numbered().filter(|(_, folder)| !in_use.contains(folder)) {
-            // It costs room, and comes again with the next version.
+            // A folder that can't be removed costs room, and the next version tries again.
             drop(fs::remove_dir_all(folder));
         }
     }

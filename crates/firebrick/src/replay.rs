@@ -20,20 +20,20 @@ use crate::{
 /// A batch that was computed again.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// The checkpoint whose policy it was computed with.
+    /// The checkpoint whose policy computed it.
     pub checkpoint: PathBuf,
     /// Loss and gradient of the whole batch, as the run computed them.
     pub whole: Gradient,
-    /// Each completion as a batch of its own.
+    /// The completions, each as a batch of its own.
     pub completions: Vec<Replayed>,
 }
 
-/// The loss of a batch and the norm of its gradient; not finite where something is wrong.
+/// The loss of a batch and the norm of its gradient. They are not finite if something is wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Gradient {
-    /// Before its gradient.
+    /// The loss.
     pub loss: f64,
-    /// Over all parameters, before clipping.
+    /// The norm over all parameters, before clipping.
     pub norm: f64,
 }
 
@@ -42,19 +42,21 @@ pub struct Gradient {
 pub struct Replayed {
     /// The policy's text.
     pub text: String,
-    /// The tokens that count.
+    /// The number of tokens that count.
     pub tokens: usize,
-    /// Its advantage, the mean over its tokens.
+    /// The mean advantage of the completion's tokens.
     pub advantage: f64,
-    /// The largest difference of a token's log-probability between the policy that sampled it and the one of the checkpoint.
+    /// The largest difference of a token's log-probability between the policy that sampled it and the policy of
+    /// the checkpoint.
     pub change: f64,
-    /// Its own loss and gradient.
+    /// The completion's own loss and gradient.
     pub gradient: Gradient,
 }
 
-/// Computes the batch in the file `batch` of a run's folder again: with the policy of `checkpoint`, or of the run's newest
-/// one that is no newer than the batch. It is the very policy that the update was skipped with where the run ended with it, because
-/// the policy stands still while updates are skipped; else it is one from nearby.
+/// Computes the batch in the file `batch` of a run's folder again. It uses the policy of `checkpoint`, or of
+/// the run's newest checkpoint that is no newer than the batch. If the run ended with the batch, this is the
+/// very policy whose update was skipped, because the policy stands still while updates are skipped. Otherwise
+/// it is a policy from nearby.
 ///
 /// # Errors
 /// When a file can't be read, the checkpoint is broken, or the device fails.
@@ -136,7 +138,7 @@ pub fn replay(
     })
 }
 
-/// The newest checkpoint of the run in this folder that has done no more than `most` steps.
+/// Finds the newest checkpoint of the run in this folder that has done no more than `most` steps.
 fn newest(run: &Path, most: Step) -> Result<PathBuf, Error> {
     let folder = run.join("checkpoints");
     let entries = fs::read_dir(&folder)
@@ -153,7 +155,7 @@ fn newest(run: &Path, most: Step) -> Result<PathBuf, Error> {
     })
 }
 
-/// The number behind `prefix` in a file's name.
+/// Reads the number behind `prefix` in a file's name.
 fn step_in(path: &Path, prefix: &str) -> Option<Step> {
     let name = path.file_name()?.to_str()?.strip_prefix(prefix)?;
     name.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! What a run may change when it is resumed.
+//! The changes that a run may make when it is resumed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,44 +9,44 @@ use serde_json::Value;
 
 use crate::recipe::Recipe;
 
-/// A key whose value is another than when the run was last started.
+/// A key whose value has changed since the run was last started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// Such as `optim.lr`.
+    /// The key, such as `optim.lr`.
     pub key: String,
-    /// As in the run's folder; none where the key was left out.
+    /// The value in the run's folder; `None` if the key was left out.
     pub before: Option<Value>,
-    /// As given now.
+    /// The value that is given now; `None` if the key is left out.
     pub now: Option<Value>,
 }
 
 impl Change {
-    /// Whether the checkpoints of a run can't follow the change: weights, tokenizer and critic have
-    /// their sizes, and the place in the data is a number that means other prompts in other data.
+    /// Tells whether the checkpoints of a run can't follow the change. Weights, tokenizer and critic have their
+    /// sizes, and the place in the data is a number that means other prompts in other data.
     ///
-    /// Where things are is free, because folders are moved, and of a model only what an adapter is for
-    /// is read again. The format of products is free as the device is.
+    /// Paths may change, because folders are moved. Only the weights under an adapter are read again from a
+    /// model. The format of products may change, as the device may.
     pub fn refused(&self) -> bool {
         let free = FREE.contains(&self.key.as_str());
         let held = ["model.", "data."].iter().any(|table| self.key.starts_with(table));
         let sides = [&self.before, &self.now];
         match self.key.as_str() {
-            // Each optimizer remembers something else.
+            // Each optimizer remembers other numbers.
             "seed" | "optim.kind" => true,
-            // From or to a critic, which is then the fault and not its kind.
+            // This is a change from or to a critic, and so the fault is not the critic's kind.
             "advantage.kind" => sides.iter().any(|side| **side == Some("gae".into())),
             "critic.kind" => sides.iter().all(|side| side.is_some()),
             _ => held && !free,
         }
     }
 
-    /// Tells if the device may have room now for an update that it had none for.
+    /// Tells whether the device may now have room for an update that it had no room for.
     pub fn makes_room(&self) -> bool {
         ROOM.iter().any(|key| self.key.starts_with(key))
     }
 }
 
-/// How much memory an update takes, and whose.
+/// Keys that decide how much memory an update takes, and on which device.
 const ROOM: [&str; 8] = [
     "device",
     "rollout.max_completion_tokens",
@@ -78,8 +78,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// Every key whose value differs, defaults included. The name is not compared: it is what the run
-/// was found by. Paths are compared as absolute ones.
+/// Lists every key whose value differs, defaults included. The name is not compared, because the run was found
+/// by it. Paths are compared as absolute ones.
 pub fn changes(before: &Recipe, now: &Recipe) -> Vec<Change> {
     let values = |recipe: &Recipe| values(&recipe.with_absolute_paths());
     let (mut before, mut now) = (values(before), values(now));
@@ -91,7 +91,8 @@ pub fn changes(before: &Recipe, now: &Recipe) -> Vec<Change> {
     keys.into_iter().filter_map(change).collect()
 }
 
-/// The values of a recipe by dotted key, defaults included; those of a critic only where there is one.
+/// Returns the values of a recipe by dotted key, defaults included. A critic's values are left out if there is
+/// no critic.
 pub fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
     fn collect(key: String, value: Value, into: &mut BTreeMap<String, Value>) {
         match value {

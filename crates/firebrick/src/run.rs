@@ -37,36 +37,37 @@ use crate::{
     wire::{TRAINER, Wired},
 };
 
-/// Everything that a run holds while it goes.
+/// The parts of a run while it goes.
 pub(crate) struct Run<M: PolicyModel> {
-    /// What to do.
+    /// The recipe of the run.
     pub(crate) recipe: Recipe,
-    /// What does it.
+    /// The trainer and its parts.
     pub(crate) wired: Wired<M>,
-    /// Where it is kept.
+    /// The folder of the run.
     pub(crate) folder: RunFolder,
-    /// Its record, and what the engine has sampled.
+    /// The record, and the groups that the engine has sampled.
     pub(crate) journal: Arc<Mutex<Journal>>,
-    /// Where its numbers go besides.
+    /// Other receivers of the run's numbers.
     pub(crate) trackers: Vec<Box<dyn Tracker>>,
-    /// Whoever hears of it while it goes.
+    /// The listener of the run.
     pub(crate) watcher: Box<dyn Watcher>,
-    /// Set from outside: end, with what is done saved.
+    /// A flag that is set from outside: the run saves what is done, and ends.
     pub(crate) interrupted: Arc<AtomicBool>,
-    /// What has been done and measured so far, by earlier processes too.
+    /// The work and the measurements so far, by earlier processes too.
     pub(crate) progress: Progress,
-    /// Where the state after the warm-up is kept for other runs, besides the run's own checkpoints.
+    /// The folder in which the state after the warm-up is kept for other runs, besides the run's own
+    /// checkpoints.
     pub(crate) warmup: Option<PathBuf>,
-    /// Since when no time has been added to the progress.
+    /// The moment up to which time has been added to the progress.
     pub(crate) clock: Instant,
-    /// What is being done, such as `step 12`; for the message of a device that fails.
+    /// The present work, such as `step 12`, for the message of a device that fails.
     pub(crate) phase: String,
 }
 
 /// `stopped_because` of a run that Ctrl-C ended.
 pub const INTERRUPTED: &str = "interrupted";
 
-/// The limits by which a run is done, and what each means.
+/// The limits by which a run is done, with their meaning.
 const LIMITS: [(&str, &str); 4] = [
     ("steps", "all its steps are done"),
     ("epochs", "all its epochs are done"),
@@ -74,32 +75,33 @@ const LIMITS: [(&str, &str); 4] = [
     ("patience", "no evaluation was better for train.patience of them"),
 ];
 
-/// The reason why a run ended, in words. `stopped_because` has the name of a limit, or a message, which stays as it is.
+/// Returns the reason why a run ended, in words. `stopped_because` has the name of a limit, or a message, which
+/// stays as it is.
 pub fn reason(stopped_because: &str) -> &str {
     let limit = LIMITS.iter().find(|(name, _)| *name == stopped_because);
     limit.map_or(stopped_because, |(_, words)| words)
 }
 
-/// Tells if a run that ended so did all that it was to do.
+/// Tells whether a run that ended so did all that it was to do.
 pub fn is_done(stopped_because: &str) -> bool {
     LIMITS.iter().any(|(name, _)| *name == stopped_because)
 }
 
-/// The fact in `run.db` that says how many prompts an accuracy is measured on.
+/// The key of the fact in `run.db` that says how many prompts an accuracy is measured on.
 pub const HELDOUT_PROMPTS: &str = "heldout_prompts";
 
-/// What a resumed run has to remember of what it measured: part of every checkpoint.
+/// The measurements that a resumed run has to remember: part of every checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// Supervised steps done.
+    /// The number of supervised steps that were done.
     warmup_steps: Step,
-    /// The loss of the last one, if it was finite.
+    /// The loss of the last supervised step, if it was finite.
     #[serde(default)]
     warmup_loss: Option<f64>,
-    /// The last of them after which the policy was measured.
+    /// The last supervised step after which the policy was measured.
     #[serde(default)]
     warmup_measured: Step,
-    /// Whether the warm-up is over.
+    /// True if the warm-up is over.
     warmed_up: bool,
     /// The last step after which the policy was evaluated.
     #[serde(default)]
@@ -107,7 +109,7 @@ pub(crate) struct Progress {
     /// The step with the best held-out accuracy, the first of equals, and that accuracy.
     #[serde(default)]
     best: Option<(Step, f64)>,
-    /// Evaluations since then.
+    /// The number of evaluations since then.
     #[serde(default)]
     since_best: u64,
     /// The latest accuracy on each of the further sets.
@@ -123,15 +125,15 @@ pub(crate) struct Progress {
 pub(crate) const PROGRESS: &str = "progress.json";
 
 impl<M: PolicyModel> Run<M> {
-    /// Runs from where `progress` says to the end.
+    /// Runs from the place in `progress` to the end.
     ///
     /// # Errors
-    /// What ended the run early. What was done before the last checkpoint is on disk.
+    /// The error that ended the run early. The work before the last checkpoint is on disk.
     pub(crate) fn run(mut self) -> Result<Summary, Error> {
         let recipe = self.recipe.clone();
         match device::guarded(&recipe, || self.phases()) {
             Ok(Ok(stopped_because)) => self.finish(stopped_because),
-            // Whatever gave up first: the flag is why.
+            // The flag is the reason, whatever part gave up first.
             Ok(Err(_)) if self.interrupted.load(Ordering::Relaxed) => {
                 self.keep_steps();
                 self.finish(INTERRUPTED.to_owned())
@@ -153,12 +155,13 @@ impl<M: PolicyModel> Run<M> {
         }
     }
 
-    /// Everything up to the end of the last step; gives the reason for it.
+    /// Does everything up to the end of the last step, and returns the reason for the end.
     fn phases(&mut self) -> Result<String, Error> {
         let Progress { warmed_up, warmup_steps, heldout, .. } = &self.progress;
         let untouched = !warmed_up && *warmup_steps == 0 && self.wired.trainer.state.step == 0;
         if untouched && heldout.initial.is_none() {
-            // Before a warm-up; after it comes another one of the same step.
+            // An evaluation before a warm-up has a name of its own, because after the warm-up comes another one
+            // of the same step.
             let warms_up = self.recipe.warmup.steps > 0;
             let source = if warms_up { "initial" } else { HELDOUT };
             self.progress.heldout.initial = self.evaluate(source)?.map(|of| of.accuracy);
@@ -168,7 +171,7 @@ impl<M: PolicyModel> Run<M> {
         if new {
             self.warm_up()?;
         }
-        // Also where a run goes on that ended in this evaluation.
+        // A run that ended in this evaluation makes it when it goes on.
         let Heldout { after_warmup, .. } = self.progress.heldout;
         let measures = self.recipe.warmup.steps > 0 && after_warmup.is_none();
         if measures && self.wired.trainer.state.step == 0 {
@@ -183,8 +186,8 @@ impl<M: PolicyModel> Run<M> {
         self.steps()
     }
 
-    /// Tells if there are finished steps that no checkpoint has. In the warm-up the moments of a device that fails may be
-    /// half a step ahead of the weights, and step 0 is what comes after it.
+    /// Tells whether there are finished steps that no checkpoint has. If a device fails in the warm-up, the
+    /// moments may be half a step ahead of the weights; and step 0 is the state after the warm-up.
     fn has_unsaved_steps(&self) -> bool {
         let trainer = &self.wired.trainer;
         let (step, warmed_up) = (trainer.state.step, self.progress.warmed_up);
@@ -193,23 +196,24 @@ impl<M: PolicyModel> Run<M> {
         whole && (step == 0 || !self.folder.checkpoint(step).is_dir())
     }
 
-    /// Saves the steps that are done, whatever ended the run: an engine that died, or the cap on sampling.
+    /// Saves the steps that are done, whatever ended the run, such as an engine that died, or the cap on
+    /// sampling.
     fn keep_steps(&mut self) {
         if self.has_unsaved_steps()
             && let Err(unsaved) = self.checkpoint()
         {
-            // No more than a note: the error that ended the run is the one to be mended.
+            // This is no more than a note: the error that ended the run is the one to mend.
             let step = self.wired.trainer.state.step;
             self.note(&format!("step {step} could not be saved: {unsaved}"));
         }
     }
 
-    /// Saves what a failed device left whole, and says where the run can go on from.
+    /// Saves whatever a failed device left whole, and says where the run can go on.
     fn rescue(&mut self, failure: &Failure) -> Error {
         let trainer = &self.wired.trainer;
         let (step, device) = (trainer.state.step, trainer.policy.device().inner());
         let mut unsaved = String::new();
-        // Weights of a finished step can still be read, if the device is there to be read from.
+        // The weights of a finished step can still be read if the device is not lost.
         if self.has_unsaved_steps() && failure.cause() != Cause::Lost {
             let recipe = self.recipe.clone();
             match device::guarded(&recipe, || self.checkpoint()) {
@@ -226,7 +230,7 @@ impl<M: PolicyModel> Run<M> {
         };
         let smaller = match self.phase.starts_with("the evaluation") {
             true => device::fewer_sequences(&self.recipe),
-            // An update has been cut as small as it can be by now.
+            // By now an update has been cut as small as possible.
             false => format!(
                 "{} if it was sampling, else rollout.max_completion_tokens (now {}); firebrick plan says what \
                  fits",
@@ -238,7 +242,7 @@ impl<M: PolicyModel> Run<M> {
         device::failed(&self.recipe, &device, phase, failure, smaller, saved + &unsaved)
     }
 
-    /// Supervised steps, until their number or the accuracy that the recipe asks for.
+    /// Does supervised steps, until their number or the accuracy that the recipe asks for.
     fn warm_up(&mut self) -> Result<(), Error> {
         let warmup = self.recipe.warmup.clone();
         self.watcher.begin(Stage::Warmup, warmup.steps);
@@ -270,7 +274,8 @@ impl<M: PolicyModel> Run<M> {
         self.phase = format!("warm-up step {step}");
         let began = Instant::now();
         let warmup = &self.recipe.warmup;
-        // Rising over 50 steps or a tenth, whichever is shorter: Adam's first steps are blind.
+        // The rate rises over 50 steps or a tenth of them, whichever is shorter, because Adam's first steps are
+        // blind.
         let rise = (warmup.steps as f64 / 10.0).clamp(1.0, 50.0);
         let (lr, batch) = (warmup.lr * (step as f64 / rise).min(1.0), warmup.batch);
         let examples = self.examples(step, batch);
@@ -294,7 +299,7 @@ impl<M: PolicyModel> Run<M> {
         (0..batch).filter_map(|_| worked.choose(&mut rng).cloned()).collect()
     }
 
-    /// Rollout steps to the end; gives the reason for it.
+    /// Does rollout steps to the end, and returns the reason for it.
     fn steps(&mut self) -> Result<String, Error> {
         self.keep_reference()?;
         let Wired { trainer, critic, .. } = &mut self.wired;
@@ -307,16 +312,18 @@ impl<M: PolicyModel> Run<M> {
         } else {
             self.compare_epochs();
         }
-        // Whether somebody was told that completions could not be judged: once is enough.
+        // `told` is true once a person was told that completions could not be judged: once is enough.
         let mut told = false;
-        // Why a step wants the run to end, and whether anything is new since the last checkpoint.
+        // `stop` is a step's reason to end the run, and `new` is true if anything is new since the last
+        // checkpoint.
         let (mut stop, mut new) = (None, false);
         loop {
             let step = self.wired.trainer.state.step;
             let limit = self.over();
             let last = stop.is_some() || limit.is_some();
             let mut reached = None;
-            // A run that ended in this evaluation makes it when it goes on; so does one whose device failed in its last.
+            // A run that ended in this evaluation makes it when it goes on. So does a run whose device failed
+            // in its last evaluation.
             let measures = step > self.progress.evaluated
                 && (last || step.is_multiple_of(recipe.eval.every.max(1)));
             if measures {
@@ -348,7 +355,7 @@ impl<M: PolicyModel> Run<M> {
         }
     }
 
-    /// One rollout step; gives why the run should end, if it should.
+    /// Does one rollout step. Returns the reason to end the run, if there is one.
     fn step(&mut self, step: Step, told: &mut bool) -> Result<Option<String>, Error> {
         self.folder.check()?;
         self.phase = format!("step {step}");
@@ -398,7 +405,7 @@ impl<M: PolicyModel> Run<M> {
         }
     }
 
-    /// The limit that the run has reached, as its key in `[train]` is called.
+    /// Returns the limit that the run has reached, by its key in `[train]`.
     fn over(&self) -> Option<&'static str> {
         let (train, Trainer { state, source, .. }) = (&self.recipe.train, &self.wired.trainer);
         let drawn = |epochs: f64| state.cursor as f64 >= (epochs * source.size() as f64).ceil();

@@ -1,4 +1,4 @@
-//! A whole run from a program of one's own.
+//! A whole run from a program of your own.
 
 use std::{
     path::{Path, PathBuf},
@@ -32,8 +32,8 @@ use crate::{
     wire::{Given, Wired, now, wire_given, wire_with},
 };
 
-/// Everything that `firebrick train` does with a recipe, in a program of one's own: it samples, judges
-/// and updates, evaluates, writes checkpoints, keeps the record of the run, and goes on with a run that
+/// A whole run in a program of your own. It does all that `firebrick train` does with a recipe: it samples,
+/// judges and updates, evaluates, writes checkpoints, keeps the record of the run, and goes on with a run that
 /// was ended.
 ///
 /// ```no_run
@@ -58,9 +58,9 @@ use crate::{
 /// }
 /// ```
 ///
-/// A part that is replaced is never built: with an own verifier no judge's process is started and no
-/// reward model read. A session prints nothing and handles no signal. Whoever wants to see it gives it a
-/// [`Watcher`], and whoever wants to end it early a flag ([`Session::interrupted_by`]).
+/// A part that is replaced is never built: with an own verifier no judge's process is started and no reward
+/// model is read. A session prints nothing and handles no signal. To see its progress, give it a [`Watcher`];
+/// to end it early, give it a flag ([`Session::interrupted_by`]).
 pub struct Session<M: PolicyModel = Decoder> {
     loaded: Loaded,
     parts: Parts<M>,
@@ -68,7 +68,7 @@ pub struct Session<M: PolicyModel = Decoder> {
     runs: PathBuf,
     resume: bool,
     warmup: Option<PathBuf>,
-    /// A method that means nothing to this session, and where it would.
+    /// A method that has no effect in this session, and the condition under which it has one.
     misplaced: Option<(&'static str, &'static str)>,
     sources: Sources,
     now: DateTime,
@@ -81,28 +81,30 @@ const OWN_POLICY: &str = "with a policy of the program's own";
 
 type Wire<M> = fn(&Recipe, Parts<M>, Option<&Path>, &Sources, DateTime) -> Result<Wired<M>>;
 
-/// Where policy, tokenizer and device come from.
+/// The origin of policy, tokenizer and device.
 enum Wiring<M: PolicyModel> {
-    /// From the recipe.
+    /// They come from the recipe.
     Recipe(Wire<M>),
-    /// From the program.
+    /// They come from the program.
     Given(Box<Given<M>>),
 }
 
 impl Session<Decoder> {
-    /// The run of a recipe. [`Recipe::read`] gives one.
+    /// Makes the session of a recipe, which [`Recipe::read`] gives.
     pub fn new(recipe: impl Into<Loaded>) -> Self {
         Session::of(recipe.into(), Wiring::Recipe(wire_with))
     }
 }
 
 impl<M: PolicyModel> Session<M> {
-    /// A run without a recipe file: `policy` learns from the prompts of `source`, tokenized by `tokenizer`,
-    /// and what `verifier` says of its completions. All settings have a recipe's defaults
-    /// ([`Session::settings`] changes them), and the run is called `run` ([`Session::name`]). What the program
-    /// brings has no settings: those of the model, the data and the verifier are refused.
+    /// Makes a session without a recipe file: `policy` learns from the prompts of `source`, tokenized by
+    /// `tokenizer`, and from the verdicts of `verifier` on its completions. All settings have a recipe's
+    /// defaults ([`Session::settings`] changes them), and the run is called `run` ([`Session::name`]). The
+    /// parts that the program brings have no settings: settings of the model, the data and the verifier are
+    /// refused.
     ///
-    /// The policy is on a device with autodiff, such as `Device::flex().autodiff()`, and the run computes there.
+    /// The policy must be on a device with autodiff, such as `Device::flex().autodiff()`. The run computes
+    /// there.
     pub fn builder(
         policy: M,
         tokenizer: Tokenizer,
@@ -136,7 +138,7 @@ impl<M: PolicyModel> Session<M> {
         }
     }
 
-    /// Changes settings of the recipe. They are checked by [`Session::run`], as those of a file are.
+    /// Changes settings of the recipe. [`Session::run`] checks them as it checks those of a file.
     pub fn settings(mut self, change: impl FnOnce(&mut Recipe)) -> Self {
         let name = std::mem::take(&mut self.loaded.name);
         change(&mut self.loaded.recipe);
@@ -150,95 +152,97 @@ impl<M: PolicyModel> Session<M> {
         self.settings(|recipe| recipe.name = Some(name.into()))
     }
 
-    /// Judges completions.
+    /// Sets the verifier that judges completions.
     pub fn verifier(mut self, verifier: impl Verifier + 'static) -> Self {
         self.parts.verifier = Some(Box::new(verifier));
         self
     }
 
-    /// Shapes rewards, after the shapers that were given before it. The first one takes the place of all
-    /// of the recipe's.
+    /// Adds a shaper of rewards, after those that were added before. The first one takes the place of all
+    /// shapers of the recipe.
     pub fn shaper(mut self, shaper: impl RewardShaper + 'static) -> Self {
         self.parts.shapers.get_or_insert_default().push(Box::new(shaper));
         self
     }
 
-    /// Decides which groups are trained on.
+    /// Sets the filter that decides which groups are trained on.
     pub fn filter(mut self, filter: impl GroupFilter + 'static) -> Self {
         self.parts.filter = Some(Box::new(filter));
         self
     }
 
-    /// Makes advantages of rewards. A critic that the recipe asks for is then not made.
+    /// Sets the estimator that makes advantages of rewards. A critic that the recipe asks for is then not made.
     pub fn advantage(mut self, advantage: impl AdvantageEstimator + 'static) -> Self {
         self.parts.advantage = Some(Box::new(advantage));
         self
     }
 
-    /// Gives the loss to minimise; KL penalty and entropy bonus stay the recipe's.
+    /// Sets the loss to minimise. The KL penalty and the entropy bonus stay the recipe's.
     pub fn loss(mut self, loss: impl PolicyLoss + 'static) -> Self {
         self.parts.loss = Some(Box::new(loss));
         self
     }
 
-    /// Turns gradients into weights.
+    /// Sets the optimizer, which turns gradients into weights.
     pub fn optimizer(mut self, optimizer: impl Optimizer<M> + 'static) -> Self {
         self.parts.optimizer = Some(Box::new(optimizer));
         self
     }
 
-    /// Gives the policy's learning rate.
+    /// Sets the schedule of the policy's learning rate.
     pub fn schedule(mut self, schedule: impl LrSchedule + 'static) -> Self {
         self.parts.schedule = Some(Box::new(schedule));
         self
     }
 
-    /// Samples completions. An engine with other numerics or older weights than the trainer's goes with
-    /// `loss.importance_cap`.
+    /// Sets the engine that samples completions. If it has other numerics or older weights than the trainer,
+    /// set `loss.importance_cap` too.
     pub fn engine(mut self, engine: impl RolloutEngine<M> + 'static) -> Self {
         self.parts.engine = Some(Box::new(engine));
         self
     }
 
-    /// Talks with the policy between its turns. The recipe's `[environment]` has `kind = "own"`, and the limits. A verifier finds
-    /// its part in [`Completion::outcome`](firebrick_core::Completion).
+    /// Sets the environment that talks with the policy between its turns. The recipe's `[environment]` needs
+    /// `kind = "own"`, and has the limits. A verifier finds the environment's part in
+    /// [`Completion::outcome`](firebrick_core::Completion).
     pub fn environment(mut self, environment: impl Environment + 'static) -> Self {
         self.parts.environment = Some(Arc::new(environment));
         self
     }
 
-    /// Gives the prompts to train on, tokenized for the policy.
+    /// Sets the source of the prompts to train on, tokenized for the policy.
     pub fn source(mut self, source: impl PromptSource + 'static) -> Self {
         self.parts.source = Some(Box::new(source));
         self
     }
 
-    /// The prompts to evaluate on, the first `eval.prompts` of them if that is set; none of them may be
-    /// trained on.
+    /// Sets the prompts to evaluate on. If `eval.prompts` is set, only that many of the first ones are used.
+    /// None of them may be trained on.
     pub fn heldout(mut self, prompts: Vec<Prompt>) -> Self {
         self.parts.heldout = Some(prompts);
         self
     }
 
-    /// The examples that the warm-up imitates.
+    /// Sets the examples that the warm-up imitates.
     pub fn worked(mut self, examples: Vec<WorkedExample>) -> Self {
         self.parts.worked = Some(examples);
         self
     }
 
-    /// Records the run's numbers, besides its database and whatever other trackers were given.
+    /// Adds a tracker that records the run's numbers, besides the run's database and the trackers that were
+    /// added before.
     pub fn tracker(mut self, tracker: impl Tracker + 'static) -> Self {
         self.trackers.push(Box::new(tracker));
         self
     }
 
-    /// Hears of the run while it goes; nobody does otherwise.
+    /// Sets the watcher that hears of the run while it goes. By default nobody does.
     pub fn watcher(mut self, watcher: impl Watcher + 'static) -> Self {
         self.watcher = Box::new(watcher);
         self
     }
 
-    /// Where run folders are; `runs` in the current directory otherwise.
+    /// Sets the folder of the run folders. The default is `runs` in the current directory.
     pub fn runs(mut self, folder: impl Into<PathBuf>) -> Self {
         self.runs = folder.into();
         self
@@ -250,16 +254,17 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Where runs that begin with the same warm-up keep what it left: the first of them writes it, the
-    /// others begin there.
+    /// Sets a folder that runs with the same warm-up share: the first of them writes the state after the
+    /// warm-up there, and the others begin with it.
     pub fn share_warmup(mut self, folder: impl Into<PathBuf>) -> Self {
         self.warmup = Some(folder.into());
         self
     }
 
-    /// Finds the models and data that the recipe names. By default they are paths of this machine, or names on
-    /// the Hub, whose address, cache and token the environment gives as it does to Python
-    /// ([`Sources::of_environment`]). With [`Sources::here`] a session reads no environment and no name.
+    /// Sets the sources of the models and data that the recipe names. By default they are paths of this
+    /// machine, or names on the Hub, whose address, cache and token the environment gives as it does to Python
+    /// ([`Sources::of_environment`]). With [`Sources::here`] a session reads no environment and looks up no
+    /// name.
     pub fn sources(mut self, sources: Sources) -> Self {
         self.sources = sources;
         self.of_recipe("Session::sources")
@@ -278,9 +283,10 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Gives the flag that ends the run when it is set: in a second or two, with a checkpoint of the last whole step
-    /// where there is none. What was sampled of the step after it is in the database, and a resumed run goes on with it. It is
-    /// asked for once everything is loaded, so what makes it, such as a handler of Ctrl-C, is not in the way before.
+    /// Sets the flag that ends the run. Once the flag is set, the run ends in a second or two. It writes a
+    /// checkpoint of the last whole step if there is none. The completions of the step after it are in the
+    /// database, and a resumed run goes on with them. `flag` is called once everything is loaded, so whatever
+    /// it sets up, such as a handler of Ctrl-C, is not in the way before.
     pub fn interrupted_by(
         mut self,
         flag: impl FnOnce() -> Arc<AtomicBool> + Send + 'static,
@@ -289,8 +295,8 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// How a given policy is written and read; its parameters by name otherwise. A recipe's policy is a
-    /// Hugging Face folder.
+    /// Sets the form in which a given policy is written and read. The default is its parameters by name. A
+    /// recipe's policy is a Hugging Face folder.
     pub fn files(mut self, files: impl PolicyFiles<M> + 'static) -> Self {
         match &mut self.wiring {
             Wiring::Given(given) => given.files = Box::new(files),
@@ -299,7 +305,8 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// The most tokens that a given policy takes, prompt and completion together; without end otherwise.
+    /// Sets the most tokens that a given policy takes, prompt and completion together. By default there is no
+    /// limit.
     pub fn context(mut self, tokens: usize) -> Self {
         match &mut self.wiring {
             Wiring::Given(given) => given.context = tokens,
@@ -311,8 +318,8 @@ impl<M: PolicyModel> Session<M> {
     /// Runs to the end.
     ///
     /// # Errors
-    /// When the settings do not agree with each other, a part cannot be had, or something fails on the
-    /// way. What was done before the last checkpoint is on disk, and a resumed session goes on from it.
+    /// When the settings do not agree with each other, a part cannot be built, or something fails on the way.
+    /// The work before the last checkpoint is on disk, and a resumed session goes on from it.
     pub fn run(self) -> Result<Summary> {
         let Session { loaded, parts, wiring, runs, resume, warmup, sources, now, .. } = self;
         let (mut trackers, interrupted) = (self.trackers, self.interrupted);
@@ -324,16 +331,16 @@ impl<M: PolicyModel> Session<M> {
             Wiring::Recipe(_) => (loaded, false),
             Wiring::Given(given) => (of_program(loaded, &given.policy.device())?, true),
         };
-        // As a file is checked: a program may have changed the settings.
+        // The settings are checked as a file is, because a program may have changed them.
         Recipe::parse(Path::new("settings.toml"), &loaded.recipe.to_toml(), &[])?;
         let earlier = match resume {
             true => Some(Earlier::find(&runs, &loaded)?),
             false => RunFolder::check_free(&runs, &loaded.name).map(|()| None)?,
         };
-        // A policy and data of the program's own are at no path.
+        // A policy and data of the program's own have no path.
         let settled = if own_policy { loaded } else { loaded.with_absolute_text() };
         let Loaded { recipe, text, name } = settled;
-        // Before anything is loaded, which takes of the memory that there is.
+        // The warning comes before anything is loaded, because that takes some of the memory.
         let warning = if own_policy { None } else { plan::warning(&recipe, &sources) };
         let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
         let warmed_up = warmup.clone().filter(|folder| folder.is_dir()).map(|folder| (0, folder));
@@ -353,12 +360,12 @@ impl<M: PolicyModel> Session<M> {
                 None => error,
             })?;
         watcher.end();
-        // A new folder is made last: whatever can be wrong before is found before.
+        // A new folder is made last, so that it is not made if anything before is wrong.
         let (folder, damaged, changes) = match earlier {
             Some(earlier) => (earlier.folder, earlier.damaged, earlier.changes),
             None => (RunFolder::create(&runs, &name)?, Vec::new(), Vec::new()),
         };
-        // Those of another run, whose warm-up this one shares, are not this one's.
+        // The cuts of another run, whose warm-up this run shares, are not this run's.
         if !resume || changes.iter().any(Change::makes_room) {
             wired.trainer.state.room = Room::default();
         }
@@ -372,7 +379,8 @@ impl<M: PolicyModel> Session<M> {
         notes.extend(wired.notes.try_iter());
         notes.extend(wired.device.iter().chain(&warning).cloned());
         for (step, problem) in damaged {
-            // Under its name it would be taken for the newest, and whole ones removed for it.
+            // Under its own name it would count as the newest checkpoint, and whole ones would be removed for
+            // it.
             let aside = folder.set_aside(step)?;
             notes.push(format!("{problem}; it is in {} now", aside.display()));
         }
@@ -418,16 +426,16 @@ impl<M: PolicyModel> Session<M> {
     }
 }
 
-/// The recipe of a session that was not given one.
+/// Returns the recipe of a session that has none.
 fn without_a_file() -> Recipe {
     let own = || Some("(the program's own)".into());
     let mut recipe = Recipe::default();
-    // A recipe has to name both; this one is kept with the run, and read again when it goes on.
+    // A recipe has to name both. This one is kept with the run, and is read again when the run goes on.
     (recipe.model.path, recipe.data.train) = (own(), own());
     recipe
 }
 
-/// Refuses settings of what the program brings itself, and sets the device that its policy is on.
+/// Refuses settings of the parts that the program brings itself, and sets the device that its policy is on.
 fn of_program(loaded: Loaded, device: &Device) -> Result<Loaded> {
     const BROUGHT: [&str; 5] = ["model.", "data.", "reward.kind", "rollout.engine", "eval.sets"];
     let Loaded { mut recipe, name, .. } = loaded;
@@ -447,9 +455,9 @@ fn of_program(loaded: Loaded, device: &Device) -> Result<Loaded> {
 /// A run that is to go on, as it lies on the disk.
 struct Earlier {
     folder: RunFolder,
-    /// The newest; none when the run ended before its first.
+    /// The newest whole checkpoint; `None` if the run ended before its first.
     checkpoint: Option<(Step, PathBuf)>,
-    /// Newer ones that are damaged, each with what is wrong, in words.
+    /// Newer checkpoints that are damaged, each with its fault in words.
     damaged: Vec<(Step, String)>,
     /// The settings of the recipe that differ from those in the folder.
     changes: Vec<Change>,
@@ -460,7 +468,7 @@ impl Earlier {
         let folder = RunFolder::resume(runs, &loaded.name)?;
         let mut checkpoints = folder.checkpoints()?;
         let mut damaged = Vec::new();
-        // The newest whole one.
+        // The loop looks for the newest whole checkpoint.
         let checkpoint = loop {
             let Some((step, path)) = checkpoints.pop() else { break None };
             match find_damage(&path) {
@@ -476,7 +484,7 @@ impl Earlier {
         }
         let before = Recipe::read(folder.recipe())?.recipe;
         let changes = changes(&before, &loaded.recipe);
-        // Before the first checkpoint there is nothing that could not follow.
+        // Before the first checkpoint any change can be followed.
         let refused = changes.iter().filter(|change| change.refused() && checkpoint.is_some());
         let refused: Vec<String> = refused.map(Change::to_string).collect();
         match refused.is_empty() {

@@ -1,4 +1,4 @@
-//! Where models and data sets are: a path, or a name on the Hugging Face Hub.
+//! The places of models and data sets: a path, or a name on the Hugging Face Hub.
 
 use std::{
     cell::RefCell,
@@ -13,48 +13,49 @@ use crate::Error;
 
 type Listener = dyn FnMut(Progress<'_>) + Send;
 
-/// What of a model is needed.
+/// The part of a model that is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// All of it.
+    /// The whole model.
     Model,
-    /// Its sizes: a download is of `config.json` alone.
+    /// The model's sizes. Only `config.json` is downloaded for them.
     Sizes,
 }
 
-/// Finds what a recipe names.
+/// A finder of the models and data sets that a recipe names.
 pub struct Sources {
-    /// None where names are not looked for.
+    /// The Hub; `None` if names are not looked up.
     hub: Option<Hub>,
     progress: RefCell<Box<Listener>>,
 }
 
 impl Sources {
-    /// With a Hub.
+    /// Makes sources with a Hub.
     pub fn of_hub(hub: Hub) -> Self {
         Sources { hub: Some(hub), ..Sources::here() }
     }
 
-    /// As Python's `huggingface_hub` has them: with the Hub, the cache and the token that the environment's
-    /// variables name.
+    /// Makes sources as Python's `huggingface_hub` would have them: with the Hub, the cache and the token that
+    /// the environment's variables name.
     pub fn of_environment() -> Self {
         Sources::of_hub(hub_of(|name| std::env::var(name).ok(), std::env::home_dir()))
     }
 
-    /// The same; `progress` hears of downloads.
+    /// Has `progress` hear of downloads.
     pub fn hearing(self, progress: impl FnMut(Progress<'_>) + Send + 'static) -> Self {
         Sources { progress: RefCell::new(Box::new(progress)), ..self }
     }
 
-    /// With what is on this machine outside of the Hub's cache, and nothing else.
+    /// Makes sources that look only on this machine, and not in the Hub's cache.
     pub fn here() -> Self {
         Sources { hub: None, progress: RefCell::new(Box::new(|_| {})) }
     }
 
-    /// The folder of the model at `path`, or of that name at a revision; `key` says who asks.
+    /// Returns the folder of the model at `path`, or of the model of that name at a revision. `key` is the
+    /// option that asks, for error messages.
     ///
     /// # Errors
-    /// When there is none, or it can't be downloaded.
+    /// When there is no such model, or it can't be downloaded.
     pub fn model_folder(
         &self,
         key: &'static str,
@@ -83,10 +84,11 @@ impl Sources {
         found.map_err(|error| not_there(error, key, name, ""))
     }
 
-    /// The files of the data set at `path`, a file or a folder, or of that name; `key` says who asks.
+    /// Returns the files of the data set at `path`, a file or a folder, or of the data set of that name. `key`
+    /// is the option that asks, for error messages.
     ///
     /// # Errors
-    /// When there are none, or it is not clear which are meant.
+    /// When there are no such files, or it is not clear which files are meant.
     pub fn data_files(
         &self,
         key: &'static str,
@@ -105,17 +107,20 @@ impl Sources {
     }
 }
 
-/// The name on the Hub that `model.path` is; none for what is on this machine, or can be no name.
+/// Returns the name on the Hub that `model.path` is. It is `None` if the path is on this machine, or can't be a
+/// name.
 pub fn model_name(path: &Path) -> Option<HubName> {
     if path.exists() { None } else { HubName::parse(path.to_str()?) }
 }
 
-/// The same for `data.train` and `data.heldout`.
+/// Returns the name on the Hub that `data.train` or `data.heldout` is, like [`model_name`]. The path of a data
+/// file is no name.
 pub fn data_name(path: &Path) -> Option<HubName> {
     if is_data_file(path) { None } else { model_name(path) }
 }
 
-/// A mistyped path may look like a name: what the Hub does not give is first of all not here.
+/// Explains why a name was not found. A mistyped path may look like a name, so the message first says that it
+/// is not here.
 fn not_there(error: HubError, key: &'static str, name: HubName, option: &str) -> Error {
     match error {
         HubError::NotBuilt { .. }
@@ -130,8 +135,8 @@ fn not_there(error: HubError, key: &'static str, name: HubName, option: &str) ->
     }
 }
 
-/// The Hub as the variables of Python's `huggingface_hub` describe it; `variable` gives them, and
-/// `home` is the user's folder.
+/// Reads the variables of Python's `huggingface_hub` into a Hub. `variable` gives their values, and `home` is
+/// the user's folder.
 fn hub_of(variable: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Hub {
     let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
     let path = |name: &str| {

@@ -1,4 +1,6 @@
-/// A number for a person to read: 494,032,768.
+//! Large numbers with commas, for a person to read.
+
+/// Writes a number for a person to read: 494,032,768.
 pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

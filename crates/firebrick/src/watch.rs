@@ -1,4 +1,4 @@
-//! A run's way to tell how it goes, and whoever hears it: a terminal, a notebook, a test, or nobody.
+//! The way a run tells of its progress, to a terminal, a notebook, a test, or nobody.
 
 use std::sync::mpsc::Receiver;
 
@@ -6,58 +6,59 @@ use firebrick_core::{Completion, Metrics, Prompt, RewardedGroup, Score, Seed, St
 use firebrick_runs::Summary;
 use firebrick_train::{Observer, Phase};
 
-/// Hears of a run while it goes. Every method does nothing by itself, and `()` hears nothing.
+/// A listener that hears of a run while it goes. By default every method does nothing, and `()` hears nothing.
 ///
-/// A watcher decides nothing: a run without one gives the same numbers, and its record
-/// is in its folder. A watcher that fails to show something has to bear it alone.
+/// A watcher decides nothing: a run without one gives the same numbers, and its record is in its folder. A
+/// watcher that fails to show something has to bear it alone.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not watch runs",
     label = "needs `impl Watcher`, whose methods all have a body already"
 )]
 pub trait Watcher: Send {
-    /// A stage begins and will take `total` units; 0 where nobody knows how many. Stages lie inside of each
-    /// other: a warm-up is evaluated while it goes.
+    /// Hears that a stage begins and will take `total` units, or 0 if nobody knows how many. Stages lie inside
+    /// each other: a warm-up is evaluated while it goes.
     fn begin(&mut self, stage: Stage, total: u64) {
         let _ = (stage, total);
     }
 
-    /// The stage that began last will take `units` more than it said.
+    /// Hears that the stage that began last will take `units` more than it said.
     fn extend(&mut self, units: u64) {
         let _ = units;
     }
 
-    /// The stage that began last is `units` further.
+    /// Hears that the stage that began last is `units` further.
     fn advance(&mut self, units: u64) {
         let _ = units;
     }
 
-    /// The stage that began last is over. One that fails ends with the run.
+    /// Hears that the stage that began last is over. A stage that fails ends with the run.
     fn end(&mut self) {}
 
-    /// A text that a person should read: a line, without its end.
+    /// Hears a text that a person should read: a line, without its end.
     fn note(&mut self, text: &str) {
         let _ = text;
     }
 
-    /// Numbers of `step`, by the names that the book's page of metrics has: those of a rollout step, of a
-    /// supervised step that was measured, or of an evaluation, which is at step 0 before the first rollout.
+    /// Hears numbers of `step`, by their names on the book's page of metrics. They are those of a rollout step,
+    /// of a supervised step that was measured, or of an evaluation, which is at step 0 before the first
+    /// rollout.
     fn metrics(&mut self, step: Step, metrics: &Metrics) {
         let _ = (step, metrics);
     }
 
-    /// A completion that was sampled for training in `step`, whose numbers came before: a right one and a wrong one where there
-    /// are such, of other prompts each time.
+    /// Hears a completion that was sampled for training in `step`, whose numbers came before. There is a right
+    /// one and a wrong one, as far as there are such, of other prompts each time.
     fn sampled(&mut self, step: Step, example: &Example) {
         let _ = (step, example);
     }
 
-    /// A completion of an evaluation on the held-out prompts, whose numbers come next: a right one and a
-    /// wrong one where there are such, of other prompts each time.
+    /// Hears a completion of an evaluation on the held-out prompts, whose numbers come next. There is a right
+    /// one and a wrong one, as far as there are such, of other prompts each time.
     fn example(&mut self, example: &Example) {
         let _ = example;
     }
 
-    /// The run is over.
+    /// Hears that the run is over.
     fn finished(&mut self, summary: &Summary) {
         let _ = summary;
     }
@@ -103,19 +104,19 @@ impl<T: Watcher + ?Sized> Watcher for Box<T> {
 
 impl Watcher for () {}
 
-/// A completion to be shown, and what it was judged.
+/// A completion to be shown, with its verdict.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Example<'a> {
-    /// What it was to continue, with its reference.
+    /// The prompt that was continued, with its reference.
     pub prompt: &'a Prompt,
-    /// What the policy wrote.
+    /// The policy's completion.
     pub completion: &'a Completion,
-    /// What the verifier said of it.
+    /// The verifier's score.
     pub score: &'a Score,
 }
 
-/// The first right completion and the first that is none, from a prompt on that `seed` draws.
+/// Finds the first right completion and the first that is not right, from a prompt on that `seed` draws.
 pub(crate) fn examples(groups: &[RewardedGroup], seed: Seed) -> Vec<Example<'_>> {
     let first = (seed.stream().uniform_at(0) * groups.len() as f64) as usize;
     let all = || {
@@ -141,18 +142,18 @@ pub enum Stage {
     Load,
     /// Supervised steps.
     Warmup,
-    /// Sampling; a unit is a completion.
+    /// Sampling. A unit is a completion.
     Rollout,
-    /// Optimizer updates; a unit is a mini-batch.
+    /// Optimizer updates. A unit is a mini-batch.
     Update,
-    /// Evaluation; a unit is a completion.
+    /// Evaluation. A unit is a completion.
     Eval,
-    /// Writing a checkpoint, of which nobody knows either.
+    /// Writing a checkpoint; nobody knows how long that takes either.
     Save,
 }
 
 impl Stage {
-    /// A word or two for a person.
+    /// Returns a word or two for a person.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Load => "loading",
@@ -170,7 +171,7 @@ pub(crate) struct Phases<'a> {
     pub(crate) watcher: &'a mut dyn Watcher,
     /// Lines of the run's parts, which a person should read while a phase still goes on.
     pub(crate) notes: &'a Receiver<String>,
-    /// Keeps them.
+    /// The keeper of these lines.
     pub(crate) keep: &'a dyn Fn(&str),
 }
 

@@ -1,4 +1,4 @@
-//! From a recipe to the things it names: the only place that builds them.
+//! The way from a recipe to the things that it names. Only this module builds them.
 
 mod algorithm;
 mod critic;
@@ -48,32 +48,32 @@ pub struct Wired<M: PolicyModel = Decoder> {
     pub trainer: Trainer<M>,
     /// The critic to begin with at the first step, if the run has one.
     pub critic: Option<CriticPlan>,
-    /// How the policy is written and read.
+    /// The form in which the policy is written and read.
     pub files: Box<dyn PolicyFiles<M>>,
     /// The policy's size in words.
     pub size: String,
-    /// The device in words; none for the CPU.
+    /// The device in words; `None` for the CPU.
     pub device: Option<String>,
-    /// Prompts to evaluate on; empty when the recipe has none.
+    /// Prompts to evaluate on; empty if the recipe has none.
     pub heldout: Vec<Prompt>,
     /// Further sets to evaluate on.
     pub sets: Vec<EvalSet>,
-    /// What the warm-up imitates; empty without a warm-up.
+    /// The examples that the warm-up imitates; empty without a warm-up.
     pub worked: Vec<WorkedExample>,
-    /// How held-out completions are drawn.
+    /// The way in which held-out completions are drawn.
     pub eval_sampling: Sampling,
-    /// Encodes and decodes; saved with every checkpoint.
+    /// The tokenizer, which encodes and decodes. Every checkpoint has it.
     pub tokenizer: Arc<Tokenizer>,
     /// The parts of the run that are the program's own, and not the recipe's.
     pub replaced: Vec<Part>,
-    /// The fate of the training problems; none of a source that is a program's own.
+    /// The fate of the training problems; `None` for a program's own source.
     pub report: Option<PromptReport>,
-    /// What data, model and verifier have to tell a person, as it comes up.
+    /// Notes of data, model and verifier for a person, as they come up.
     pub notes: Receiver<String>,
 }
 
 impl<M: PolicyModel> Wired<M> {
-    /// The same with an engine that keeps a journal, and with everything that takes long looking at the flag.
+    /// Gives the engine a journal, and has everything that takes long look at the flag.
     pub(crate) fn heeding(
         mut self,
         journal: Arc<Mutex<Journal>>,
@@ -89,8 +89,8 @@ impl<M: PolicyModel> Wired<M> {
     }
 }
 
-/// Builds the run of `recipe`; with `resume`, weights, optimizer and place come from that
-/// checkpoint. `sources` find what the recipe names; `now` is what chat templates may print.
+/// Builds the run of `recipe`. With `resume`, weights, optimizer and place come from that checkpoint. `sources`
+/// find the models and data that the recipe names; `now` is the date that chat templates may print.
 ///
 /// # Errors
 /// When a file is missing or damaged, or the parts do not fit each other.
@@ -103,7 +103,7 @@ pub fn wire(
     wire_with(recipe, Parts::default(), resume, sources, now)
 }
 
-/// The same with `parts` that are not built from the recipe.
+/// Builds the run as `wire` does, but with `parts` that are not built from the recipe.
 pub(crate) fn wire_with(
     recipe: &Recipe,
     mut parts: Parts<Decoder>,
@@ -138,7 +138,7 @@ pub(crate) fn wire_with(
         data.check_references(recipe, &*verifier, &said)?;
     }
     let dtype = model::checkpoint_dtype(recipe, resume, folders.as_ref())?;
-    // Before the weights, which take of the memory that there is.
+    // The cut is chosen before the weights take their share of the memory.
     let cut = cut(recipe, Some(sources));
     let others = device::others(recipe, &device)?;
     let Policy { decoder: policy, config, base } =
@@ -199,7 +199,7 @@ pub(crate) struct Given<M> {
     pub(crate) context: usize,
 }
 
-/// The run of a policy that a program brings, with its source and its verifier among `parts`.
+/// Builds the run of a policy that a program brings, with its source and its verifier among `parts`.
 pub(crate) fn wire_given<M: PolicyModel>(
     recipe: &Recipe,
     mut parts: Parts<M>,
@@ -244,11 +244,11 @@ struct Ready<M> {
     files: Box<dyn PolicyFiles<M>>,
     size: String,
     tokenizer: Arc<Tokenizer>,
-    /// Tokens of prompt and completion together.
+    /// The most tokens of prompt and completion together.
     context: usize,
     source: Box<dyn PromptSource>,
     verifier: Box<dyn Verifier>,
-    /// None where a completion is one turn.
+    /// `None` if a completion is a single turn.
     talking: Option<Talking>,
 }
 
@@ -278,7 +278,7 @@ fn assemble<M: PolicyModel>(
             return Err(Error::OtherPrompts { checkpoint: checkpoint.to_owned() });
         }
         source.seek(state.cursor);
-        // Before the first step there is none: it begins with the weights that the warm-up leaves.
+        // Before the first step there is no critic: it begins with the weights that the warm-up leaves.
         if state.step > 0 {
             critic = device::unsaved(recipe, &device, "loading the critic", smaller(), || {
                 let resumed = plan.as_ref().map(|plan| plan.resumed(&policy, &trainer));
@@ -339,26 +339,25 @@ fn assemble<M: PolicyModel>(
     })
 }
 
-/// What measures a checkpoint.
+/// The parts that measure a checkpoint.
 pub struct Evaluation {
-    /// Where it computes.
+    /// The device that computes.
     pub device: Device,
-    /// Samples from the checkpoint's policy.
+    /// The engine that samples from the checkpoint's policy.
     pub engine: Box<dyn RolloutEngine<Decoder>>,
-    /// Judges.
+    /// The verifier of the completions.
     pub verifier: Box<dyn Verifier>,
-    /// The questions.
+    /// The prompts to evaluate on.
     pub heldout: Vec<Prompt>,
-    /// Further sets of them.
+    /// Further sets of prompts.
     pub sets: Vec<EvalSet>,
-    /// How completions are drawn.
+    /// The way in which completions are drawn.
     pub sampling: Sampling,
-    /// What data, model and verifier have to tell a person, as it comes up.
+    /// Notes of data, model and verifier for a person, as they come up.
     pub notes: Receiver<String>,
 }
 
-/// Builds what evaluates the policy in `checkpoint`, any model folder, on the recipe's held-out
-/// prompts.
+/// Builds the evaluation of the policy in `checkpoint`, any model folder, on the recipe's held-out prompts.
 ///
 /// # Errors
 /// As for [`wire`].
@@ -405,7 +404,7 @@ pub fn evaluation(
     })
 }
 
-/// What judges; a reward model is put on `device`, which is one without autodiff.
+/// Builds the verifier. A reward model is put on `device`, which is a device without autodiff.
 fn verifier(
     recipe: &Recipe,
     device: &Device,
@@ -419,19 +418,20 @@ fn verifier(
     })
 }
 
-/// Today's date, which chat templates may print. The one place that reads the clock's date.
+/// Returns today's date, which chat templates may print. Only this function reads the clock's date.
 pub fn now() -> DateTime {
     jiff::Zoned::now().datetime()
 }
 
-/// The folder inside a checkpoint that holds what is not the model.
+/// The folder inside a checkpoint for everything that is not the model.
 pub const TRAINER: &str = "trainer";
 
-/// The folder inside [`TRAINER`] that holds the weights as they were trained, in float32, when those of
-/// the checkpoint are rounded: a resumed run must go on with the same bits.
+/// The folder inside [`TRAINER`] for the weights as they were trained, in float32. It is there if the
+/// checkpoint's weights are rounded, because a resumed run must go on with the same bits.
 pub const WEIGHTS: &str = "weights";
 
-/// `context` is how many tokens prompt and completion may have together.
+/// Builds the engine of this process. `context` is the most tokens that prompt and completion may have
+/// together.
 fn engine<M: PolicyModel>(
     recipe: &Recipe,
     policy: &M,
@@ -443,7 +443,7 @@ fn engine<M: PolicyModel>(
         tokenizer.clone(),
         recipe.rollout.max_sequences,
         context,
-        // Where logits are on another device, only tokens and their log-probs are read back.
+        // If logits are on another device, only tokens and their log-probabilities are read back.
         match recipe.device.kind {
             Kind::Cpu => SampleOn::Host,
             _ => SampleOn::Device,
@@ -452,7 +452,7 @@ fn engine<M: PolicyModel>(
     .graphs(recipe.rollout.graphs)
 }
 
-/// The sizes of the recipe's models, from their `config.json` or from the recipe alone. A reward model
+/// Reads the sizes of the recipe's models, from their `config.json` or from the recipe alone. A reward model
 /// that is not on this machine counts as nothing.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Runs that sample a step while the one before it is trained on: they end, and go on, as others do.
+//! Runs that sample a step while the one before it is trained on. They end and go on as others do.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -27,7 +27,7 @@ fn tiny(set: &[&str]) -> Loaded {
     Recipe::load(&path, &set).unwrap()
 }
 
-/// Has the run end while a step is sampled ahead, and after the update beside it.
+/// An engine that ends the run while a step is sampled ahead, and after the update beside it.
 struct Ending {
     engine: Box<dyn RolloutEngine<Decoder>>,
     flag: Arc<AtomicBool>,
@@ -78,7 +78,7 @@ fn a_run_that_ends_while_it_samples_ahead_goes_on_to_the_same_bits() {
     assert!(weights("whole") == weights("ended"), "the weights are others");
 }
 
-/// Keeps what is drawn before this.
+/// A filter that keeps the groups with draws below this number.
 struct Before(u64);
 
 impl GroupFilter for Before {

@@ -1,4 +1,4 @@
-//! A device that fails: what is saved, and what is said.
+//! A device that fails: the steps that are saved, and the message.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -16,7 +16,7 @@ fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml")
 }
 
-/// Out of memory in the third step, in the words of burn's GPU runtimes.
+/// An engine that is out of memory in the third step, in the words of burn's GPU runtimes.
 #[derive(Default)]
 struct Failing {
     engine: Option<Box<dyn RolloutEngine<Decoder>>>,
@@ -52,7 +52,7 @@ impl RolloutEngine<Decoder> for Failing {
 #[test]
 fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
     let place = tempfile::tempdir().unwrap();
-    // No warm-up and nothing to evaluate: every call is a step's one round, and the third fails.
+    // There is no warm-up and nothing to evaluate: every call is a step's one round, and the third fails.
     let settings = ["warmup={}", "sampling.max_rounds=1", "checkpoint.every=100"];
     let settings = settings.map(str::to_owned);
     let recipe = Recipe::load(&tiny(), &settings).unwrap();
@@ -73,7 +73,8 @@ fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
     assert_eq!(error.exit_code(), 1);
 }
 
-/// Fails where a device most likely runs out of memory: after sampling, before a weight has moved.
+/// An estimator that fails where a device most likely runs out of memory: after sampling, before a weight has
+/// moved.
 struct Panicking;
 
 impl AdvantageEstimator for Panicking {
@@ -96,7 +97,7 @@ fn device_failure_before_the_update_leaves_the_place_in_the_data() {
     assert!(!trainer.midway);
     let generated = trainer.state.generated;
     assert_eq!(trainer.state, TrainerState { generated, ..before.clone() });
-    // So a resumed run takes the very step that failed.
+    // So a resumed run repeats the very step that failed.
     trainer.task.advantage = group_norm;
     trainer.step(&mut ()).unwrap();
     assert!(trainer.state.cursor > before.cursor);

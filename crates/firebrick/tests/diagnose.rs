@@ -1,4 +1,4 @@
-//! Faults that only a program of one's own can put into a run, and histories that take too long to make.
+//! Faults that only a program of your own can put into a run, and histories that take too long to make.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -22,14 +22,14 @@ fn tiny() -> Loaded {
     Recipe::load(&path, &["train.steps=12".to_owned()]).unwrap()
 }
 
-/// The names of what is found in the run.
+/// Returns the names of the findings in the run.
 fn found(runs: &Path) -> Vec<&'static str> {
     let store = Store::open_read_only(&runs.join("tiny/run.db")).unwrap();
     let findings = diagnose(&store, &tiny().recipe).unwrap().findings;
     findings.into_iter().map(|finding| finding.name).collect()
 }
 
-/// A policy gradient that is no number the sixth time.
+/// A loss of the policy gradient that is not a number at its sixth call.
 struct Broken(AtomicUsize);
 
 impl PolicyLoss for Broken {
@@ -49,7 +49,7 @@ fn a_loss_that_is_no_number_is_found() {
     assert_eq!(found(folder.path()), ["skipped"]);
 }
 
-/// An engine that takes another temperature than it is asked for.
+/// An engine that samples at another temperature than it is asked for.
 struct Hot {
     engine: LocalEngine<Decoder>,
     factor: f64,
@@ -97,7 +97,8 @@ fn a_sampler_at_another_temperature_is_found() {
 
 #[test]
 fn what_goes_wrong_slowly_is_found_in_the_numbers() {
-    // In each step: entropy, accuracy, length; and what is found of 40 of them.
+    // A course gives the entropy, accuracy and length of each step. Beside it stand the findings after 40
+    // steps.
     type Course = fn(f64) -> (f64, f64, f64);
     let courses: [(Course, &[&str]); 6] = [
         (|done| (0.5 - 0.45 * done, 0.3 + 0.6 * done, 80.0 + 60.0 * done), &[]),
@@ -164,7 +165,8 @@ fn one_answer_to_everything_is_found() {
 
 #[test]
 fn rewards_without_worth_and_lost_speed_are_found() {
-    // In each step: right completions of 100, the credit of the form, held-out accuracy, seconds judged and tokens a second.
+    // A course gives for each step the right completions of 100, the credit of the form, the held-out accuracy,
+    // the seconds of judging and the tokens per second.
     type Course = fn(f64) -> [f64; 5];
     let courses: [(Course, &[&str]); 6] = [
         (|done| [60.0 * done, 0.2 + 0.8 * done, 0.6 * done, 0.1, 900.0], &[]),
@@ -214,7 +216,8 @@ fn rewards_without_worth_and_lost_speed_are_found() {
 
 #[test]
 fn a_reward_that_never_rises_is_found() {
-    // In each of 120 steps: accuracy in training and held out, and filtered groups of 20.
+    // A course gives for each of 120 steps the accuracy in training and held out, and the filtered groups
+    // of 20.
     type Course = fn(f64) -> [f64; 3];
     let courses: [(Course, &[&str], &str); 5] = [
         (|_| [0.3, 0.3, 4.0], &["flat"], "optim.lr"),

@@ -1,4 +1,4 @@
-//! Whole runs from a program of one's own.
+//! Whole runs from a program of your own.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -43,7 +43,7 @@ fn tiny(set: &[&str]) -> firebrick::recipe::Loaded {
 
 const LETTERS: &str = "0123456789+=;";
 
-/// Right is what has an even number of characters.
+/// A verifier for which an even number of characters is right.
 struct Even;
 
 impl Verifier for Even {
@@ -78,12 +78,12 @@ fn policy(tokenizer: &Tokenizer, device: &Device) -> Decoder {
     random(&DecoderConfig::new(Family::Qwen2, sizes), Seed::run(5), device).unwrap()
 }
 
-/// A session with nothing from a file.
+/// Makes a session without anything from a file.
 fn own(runs: &Path, name: &str, steps: u64) -> Session<Decoder> {
     own_of(|policy| policy, runs, name, steps)
 }
 
-/// The same of the policy that is made of the usual one.
+/// Makes such a session with a policy that is made of the usual one.
 fn own_of<M: PolicyModel>(
     of: impl FnOnce(Decoder) -> M,
     runs: &Path,
@@ -113,7 +113,7 @@ fn own_of<M: PolicyModel>(
 #[test]
 fn what_is_replaced_is_never_built() {
     let place = tempfile::tempdir().unwrap();
-    // Neither judge nor data are there, and nobody asks for them.
+    // Neither the judge nor the data is there, and nobody asks for them.
     let loaded = tiny(&[
         "reward.kind=command",
         "reward.program=['no-such-judge']",
@@ -135,7 +135,8 @@ fn what_is_replaced_is_never_built() {
     assert_eq!((summary.steps, summary.stopped_because.as_str()), (1, "steps"));
     assert!(summary.heldout.r#final.is_some());
 
-    // The state knows the prompts that were trained on, and the card what the recipe does not say.
+    // The state knows the prompts that were trained on, and the card names the parts that the recipe does not
+    // describe.
     let checkpoint = summary.checkpoint.unwrap();
     let state = std::fs::read_to_string(checkpoint.join("trainer/state.json")).unwrap();
     assert!(state.contains(&format!("\"prompts\":{fingerprint}")), "{state}");
@@ -149,7 +150,7 @@ fn a_policy_of_a_programs_own_goes_on_to_the_bit() {
     let weights = |summary: &firebrick::Summary| {
         std::fs::read(summary.checkpoint.as_ref().unwrap().join("policy.safetensors")).unwrap()
     };
-    // The device that counts is the policy's.
+    // The policy's device counts.
     let elsewhere = |recipe: &mut Recipe| recipe.device.kind = Kind::Cuda;
     let whole = own(place.path(), "whole", 6).settings(elsewhere).run().unwrap();
     let kept = Recipe::read(place.path().join("whole/recipe.toml")).unwrap().recipe;
@@ -170,7 +171,7 @@ fn a_policy_of_a_programs_own_goes_on_to_the_bit() {
 
 #[test]
 fn a_flag_ends_a_run_after_its_step() {
-    /// Sets the flag in the second step.
+    /// A tracker that sets the flag in the second step.
     struct Ends(Arc<AtomicBool>);
 
     impl Tracker for Ends {
@@ -214,13 +215,13 @@ fn a_tracker_that_fails_ends_no_run() {
     let tracker = Full(Arc::clone(&steps));
     let session = own(place.path(), "run", 1).tracker(tracker).watcher(notes.clone());
     assert_eq!(session.run().unwrap().steps, 1);
-    // The step, and its evaluation.
+    // The tracker gets the step, and then its evaluation.
     assert_eq!(*steps.lock().unwrap(), [1, 1]);
     let lost = "a tracker has lost step 1: the disk is full";
     assert!(notes.0.lock().unwrap().iter().any(|note| note == lost));
 }
 
-/// Every part counts how often it is asked.
+/// Every part counts its calls.
 #[test]
 fn every_part_that_is_given_is_used() {
     #[derive(Clone, Default)]
@@ -256,7 +257,7 @@ fn every_part_that_is_given_is_used() {
         fn loss(&self, input: &LossInput) -> LossOutput {
             self.by("loss");
             let token_loss = (input.logprobs.clone() * input.advantages.clone()).neg();
-            // The name is the update's own, and must not be added to it.
+            // The update has a metric of this name, to which this one must not be added.
             let metrics = vec![("loss/entropy", token_loss.clone().detach().sum() * 0.0 + 1e9)];
             LossOutput { token_loss: token_loss * input.mask.clone(), metrics }
         }
@@ -269,7 +270,7 @@ fn every_part_that_is_given_is_used() {
         }
     }
 
-    /// AdamW, counted.
+    /// AdamW with a counter.
     struct Counted(AdamW, Asked);
 
     impl Optimizer<Decoder> for Counted {
@@ -319,7 +320,7 @@ fn every_part_that_is_given_is_used() {
     let session = || own(place.path(), "run", 2).settings(|recipe| recipe.warmup.steps = 2);
     let refused = session().run().unwrap_err();
     assert!(matches!(refused, Error::NoWorked), "{refused}");
-    // A part may be in a box: which one it is may be chosen while the program runs.
+    // A part may be in a box, so that it can be chosen while the program runs.
     let shaper: Box<dyn RewardShaper> = Box::new(asked.clone());
     session()
         .worked(worked.collect())
@@ -348,10 +349,10 @@ fn every_part_that_is_given_is_used() {
 
 #[test]
 fn an_engine_that_dies_costs_no_finished_step() {
-    /// Writes letters at random, and dies when it gets the weights of that version.
+    /// An engine that writes letters at random, and dies when it gets the weights of that version.
     struct Dying(u64, Vec<GroupRequest>);
 
-    /// Hears after which steps there was an evaluation.
+    /// A watcher that notes after which steps there was an evaluation.
     struct Evaluated(Arc<Mutex<Vec<Step>>>);
 
     impl Watcher for Evaluated {
@@ -397,7 +398,7 @@ fn an_engine_that_dies_costs_no_finished_step() {
         }
     }
 
-    // In the third step, and before it, where the second is measured.
+    // The engine dies in the third step, or before it, when the second is measured.
     let heldout = prompts(&Tokenizer::characters(LETTERS).unwrap(), 8);
     for prompts in [Vec::new(), heldout] {
         let place = tempfile::tempdir().unwrap();
@@ -408,7 +409,7 @@ fn an_engine_that_dies_costs_no_finished_step() {
         assert!(place.path().join("run/checkpoints/step-000002").is_dir());
     }
 
-    // A run whose last evaluation failed has none of the last step: the one before is no stand-in.
+    // A run whose last evaluation failed has no accuracy for the last step: the one before is no stand-in.
     let place = tempfile::tempdir().unwrap();
     let session = |dies| {
         let session = own(place.path(), "run", 2).settings(|recipe| recipe.eval.every = 1);
@@ -420,11 +421,11 @@ fn an_engine_that_dies_costs_no_finished_step() {
     assert_eq!(*heard.lock().unwrap(), [2]);
 }
 
-/// Groups are judged while others are being sampled, and what a run samples and learns does not depend on
-/// which of the two is quicker.
+/// Groups are judged while others are being sampled. A run samples and learns the same, whichever of the two is
+/// quicker.
 #[test]
 fn a_slow_judge_changes_nothing_and_sampling_goes_on() {
-    /// Counts how often it has given groups.
+    /// An engine that counts its polls.
     struct Counted(LocalEngine<Decoder>, Arc<AtomicUsize>);
 
     impl RolloutEngine<Decoder> for Counted {
@@ -447,7 +448,8 @@ fn a_slow_judge_changes_nothing_and_sampling_goes_on() {
         }
     }
 
-    /// Judges as [`Even`] does, the first time not before the engine has been polled again.
+    /// A verifier that judges as [`Even`] does, but the first time waits until the engine has been polled
+    /// again.
     struct Slow {
         polls: Arc<AtomicUsize>,
         went_on: Arc<AtomicBool>,
@@ -519,7 +521,7 @@ fn settings_of_a_program_are_checked_as_those_of_a_file() {
     let brought = own(place.path(), "run", 1).settings(|recipe| recipe.data.max_prompt_tokens = 9);
     let error = brought.run().unwrap_err();
     assert!(matches!(&error, Error::Brought { key } if key == "data.max_prompt_tokens"), "{error}");
-    // As a `main` prints it that returns it.
+    // A `main` that returns the error prints it so.
     assert!(format!("{error:?}").contains("\nhelp: leave it out"), "{error:?}");
 
     let tokenizer = Tokenizer::characters(LETTERS).unwrap();
@@ -541,7 +543,8 @@ fn other_prompts_are_refused_to_a_resumed_session() {
     assert!(matches!(error, Error::OtherPrompts { .. }), "{error}");
 }
 
-/// A policy on a device with little memory: for so many tokens, for no layer as a whole, and for small pieces.
+/// A policy on a device with little memory. It has room for so many tokens, for no layer as a whole, and for
+/// small pieces.
 #[derive(Module, Debug)]
 struct Tight {
     inner: Decoder,
@@ -624,7 +627,7 @@ impl PolicyModel for Tight {
     }
 }
 
-/// Keeps what a run says.
+/// A watcher that keeps all that a run tells it.
 #[derive(Clone, Default)]
 struct Heard {
     notes: Arc<Mutex<Vec<String>>>,
@@ -642,13 +645,13 @@ impl Watcher for Heard {
 }
 
 impl Heard {
-    /// The notes on memory.
+    /// Returns the notes on memory.
     fn short(&self) -> Vec<String> {
         let notes = self.notes.lock().unwrap();
         notes.iter().filter(|note| note.contains("no memory")).cloned().collect()
     }
 
-    /// Whether two steps of two runs went the same way.
+    /// Tells whether two steps of two runs went the same way.
     fn agrees(&self, other: &Heard) -> bool {
         let close = |(step, name)| {
             let of = |heard: &Heard| heard.metrics.lock().unwrap()[&step].get(name).unwrap();
@@ -677,16 +680,16 @@ fn an_update_without_memory_is_cut_smaller_with_the_same_result() {
         assert!(said[0].contains(words), "{}", said[0]);
     }
     assert!(tight.agrees(&free));
-    // What was found out is not forgotten.
+    // A resumed run remembers the smaller cuts.
     assert_eq!(run("tight", 20, 3, true).unwrap().short(), [""; 0]);
-    // And where no cut is small enough, the run ends.
+    // If no cut is small enough, the run ends.
     let Err(Error::DeviceFailed { remedy, .. }) = run("none", 3, 1, false) else {
         panic!("it went on without memory");
     };
     assert!(remedy.contains("rollout.max_completion_tokens (now 6)"), "{remedy}");
 }
 
-/// A device that could not compute a gradient says so when the gradient is read.
+/// An optimizer on a device that could not compute a gradient, and says so when the gradient is read.
 struct Late {
     inner: AdamW,
     failures: usize,

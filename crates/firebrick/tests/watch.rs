@@ -1,4 +1,4 @@
-//! What a run tells its watcher.
+//! The messages of a run to its watcher.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -11,7 +11,7 @@ use firebrick::{Recipe, Session, Stage, Watcher, diagnose::ENDED, follow::Follow
 use firebrick_core::{Metrics, Step, Tracker as _};
 use firebrick_runs::{Store, Summary};
 
-/// Everything that was heard, in its order.
+/// Everything that was heard, in order.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<Vec<Told>>>);
 
@@ -103,7 +103,7 @@ fn a_watcher_hears_every_stage_and_changes_nothing() {
             Told::Advance(units) => open.last_mut().unwrap().2 += units,
             Told::End => {
                 let (stage, total, units) = open.pop().unwrap();
-                // A warm-up may end before its last step, and an evaluation is of completions that end.
+                // A warm-up may end before its last step, and an evaluation counts completions that end.
                 assert!(units == total || stage == Stage::Warmup, "{stage:?}: {units} of {total}");
                 done.push(stage);
             }
@@ -161,13 +161,13 @@ fn who_follows_a_record_hears_each_number_once_and_again_what_comes_again() {
     assert_eq!(hear(&store).0, vec![]);
     log(&mut store, 3, "eval/heldout_accuracy");
     assert_eq!(hear(&store).0, told(&[(3, "eval/heldout_accuracy")]));
-    // It goes on from an earlier checkpoint, and comes as far as it was before anybody looks.
+    // The run goes on from an earlier checkpoint, and comes as far as it was before anybody looks.
     store.truncate_after(1).unwrap();
     for step in 2..=3 {
         log(&mut store, step, "reward/mean");
     }
     assert_eq!(hear(&store).0, told(&all[1..]));
-    // Steps that are no run's, and one beyond many that are not there.
+    // Two of these steps belong to no run, and one is far beyond the steps that are there.
     for step in [1 << 40, u64::MAX, 1 << 62] {
         log(&mut store, step, "reward/mean");
     }

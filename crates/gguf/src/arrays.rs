@@ -1,4 +1,4 @@
-//! Arrays of the metadata, read when they are asked for.
+//! The arrays in the metadata of a GGUF file, read when they are asked for.
 
 use crate::{
     GgufError,
@@ -7,15 +7,15 @@ use crate::{
     metadata::{Array, TEXT},
 };
 
-/// The most elements of an array that is read. The largest vocabularies have some 260,000 tokens, and twice as many
-/// merges.
+/// The most elements of an array that is read. The largest vocabularies have some 260,000 tokens, and twice as
+/// many merges.
 const ELEMENTS: u64 = 1 << 20;
 
 /// The most bytes of an array's texts.
 const TEXTS: u64 = 24 << 20;
 
 impl Gguf {
-    /// The texts of an array; none where there is no such key.
+    /// Reads the texts of an array. The list is empty if there is no such key.
     pub(crate) fn texts(&self, key: &str) -> Result<Vec<String>, GgufError> {
         let mut texts = Vec::new();
         self.each_text(key, |text| {
@@ -45,7 +45,7 @@ impl Gguf {
         Ok(())
     }
 
-    /// The numbers of an array.
+    /// Reads the numbers of an array. `None` if there is no such key.
     pub(crate) fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>, GgufError> {
         let Some(array) = self.array(key)? else { return Ok(None) };
         let mut cursor = self.cursor(array.at)?;

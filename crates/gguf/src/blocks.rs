@@ -1,14 +1,14 @@
-//! Weights in blocks: what each type's bytes are in f32.
+//! Weights in blocks, and their values in f32.
 //!
 //! The formulas are those of ggml (`ggml-quants.c`) in the order of operations of the package `gguf`
 //! (`gguf/quants.py`, 0.19), so that every bit is the same.
 
 use half::{bf16, f16};
 
-/// How the weights of a tensor are stored.
+/// The way in which the weights of a tensor are stored.
 ///
-/// A block of 32 has a scale in 16 bits, and in the types ending in 1 a least value too. One of 256 has scales of 6 or
-/// 8 bits for runs of 32 or 16, and a scale for those.
+/// A block of 32 values has a scale in 16 bits. In the types ending in 1 it has a least value too. A block of 256
+/// values has scales of 6 or 8 bits for runs of 32 or 16 values, and a scale for those scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "their names are the format's")]
 #[allow(non_camel_case_types, reason = "their names are the format's")]
@@ -27,7 +27,7 @@ pub enum BlockType {
 }
 
 impl BlockType {
-    /// All that are read.
+    /// All types that are read.
     pub const ALL: [BlockType; 11] = [
         BlockType::F32,
         BlockType::F16,
@@ -42,12 +42,12 @@ impl BlockType {
         BlockType::Q6_K,
     ];
 
-    /// The type of that number in the format; `None` for those that are not read.
+    /// Finds the type of that number in the format. `None` if the type is not read.
     pub(crate) fn of(number: u32) -> Option<Self> {
         BlockType::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// Its number in the format.
+    /// Returns the type's number in the format.
     pub fn number(self) -> u32 {
         match self {
             BlockType::F32 => 0,
@@ -64,7 +64,7 @@ impl BlockType {
         }
     }
 
-    /// Its name in the format, such as `Q4_K`.
+    /// Returns the type's name in the format, such as `Q4_K`.
     pub fn name(self) -> &'static str {
         match self {
             BlockType::F32 => "F32",
@@ -81,7 +81,7 @@ impl BlockType {
         }
     }
 
-    /// Values of a block.
+    /// Returns the number of values in a block.
     pub fn values(self) -> usize {
         match self {
             BlockType::F32 | BlockType::F16 | BlockType::BF16 => 1,
@@ -94,7 +94,7 @@ impl BlockType {
         }
     }
 
-    /// Bytes of a block.
+    /// Returns the number of bytes of a block.
     pub fn bytes(self) -> usize {
         match self {
             BlockType::F32 => 4,
@@ -110,7 +110,7 @@ impl BlockType {
         }
     }
 
-    /// Appends the values of whole blocks, as f32.
+    /// Appends the values of whole blocks to `values`, as f32.
     pub fn dequantise(self, blocks: &[u8], values: &mut Vec<f32>) {
         let halves = || blocks.as_chunks::<2>().0.iter();
         match self {
@@ -162,7 +162,8 @@ impl BlockType {
             BlockType::Q6_K => each::<210>(blocks, |block| {
                 let (low, high, scales) = (&block[..128], &block[128..192], &block[192..208]);
                 let scale = half(block, 208);
-                // Halves of 128 values, each of four runs of 32, each of two runs with a scale.
+                // The block has halves of 128 values. Each half has four runs of 32, and each of those two runs
+                // with a scale.
                 for run in 0..8 {
                     let (part, of_part) = (run / 4, run % 4);
                     let low = &low[part * 64 + of_part % 2 * 32..][..32];
@@ -190,21 +191,21 @@ fn nibble(two: u8, which: usize) -> u8 {
     if which == 0 { two & 15 } else { two >> 4 }
 }
 
-/// 32 codes of 16 bytes: the low halves, then the high ones.
+/// Splits 16 bytes into 32 codes: first the low halves of the bytes, then the high halves.
 fn fours(codes: &[u8]) -> impl Iterator<Item = i32> {
     let low = codes.iter().map(|&two| i32::from(two & 15));
     low.chain(codes.iter().map(|&two| i32::from(two >> 4)))
 }
 
-/// The same with a fifth bit, which stand before them.
+/// Adds a fifth bit to the codes of [`fours`]. The fifth bits stand before the codes.
 fn fives(block: &[u8]) -> impl Iterator<Item = i32> {
     let highest = u32::from_le_bytes([block[0], block[1], block[2], block[3]]);
     let code = move |(at, four): (usize, i32)| four | ((highest >> at & 1) as i32) << 4;
     fours(&block[4..]).enumerate().map(code)
 }
 
-/// Scale and least value of the eight runs of a block, which begins with a scale for each of the two, and 12 bytes with
-/// eight pairs of six bits.
+/// Finds the scale and the least value of each of the eight runs of a block. The block begins with a scale for the
+/// scales and a scale for the least values. 12 bytes with eight pairs of six bits follow.
 fn runs(block: &[u8], mut with: impl FnMut(usize, f32, f32)) {
     let (of_scales, of_leasts, packed) = (half(block, 0), half(block, 2), &block[4..16]);
     for run in 0..8 {

@@ -1,4 +1,4 @@
-//! The metadata as `config.json` and `generation_config.json`.
+//! `config.json` and `generation_config.json`, made from the metadata.
 
 use std::f64::consts::TAU;
 
@@ -30,17 +30,17 @@ impl Family {
         ("gemma", Family::Gemma),
     ];
 
-    /// Whether queries and keys are stored in pairs of rows that are turned together.
+    /// Tells whether queries and keys are stored in pairs of rows that are turned together.
     pub(crate) fn pairs(self) -> bool {
         self == Family::Llama
     }
 
-    /// Whether one was added to the weights of norms.
+    /// Tells whether 1 was added to the weights of norms.
     pub(crate) fn adds_one(self) -> bool {
         self == Family::Gemma
     }
 
-    /// As `config.json` names the class of a model; a Llama with a window is a Mistral.
+    /// Returns the model type and the class that `config.json` has. A Llama with a window is a Mistral.
     fn class(self, window: bool) -> (&'static str, &'static str) {
         match self {
             Family::Llama if window => ("mistral", "MistralForCausalLM"),
@@ -52,10 +52,10 @@ impl Family {
     }
 }
 
-/// What of the metadata is needed to read a weight.
+/// The part of the metadata that is needed to read a weight.
 pub(crate) struct Shape {
     pub(crate) family: Family,
-    /// The architecture's name, which its keys begin with.
+    /// The architecture's name. The architecture's keys begin with it.
     name: &'static str,
     pub(crate) heads: usize,
     pub(crate) kv_heads: usize,
@@ -81,7 +81,7 @@ impl Shape {
 }
 
 impl Gguf {
-    /// `config.json`.
+    /// Makes `config.json`.
     pub(crate) fn config(&self) -> Result<Value, GgufError> {
         let shape = Shape::of(self)?;
         let mut config = self.sizes(&shape).map_err(|problem| self.model(problem))?;
@@ -96,8 +96,8 @@ impl Gguf {
         Ok(Value::Object(config))
     }
 
-    /// `generation_config.json`: every token that ends a text or a turn. Files seldom name more than one of them, so
-    /// the others are known by their texts.
+    /// Makes `generation_config.json`: every token that ends a text or a turn. Files seldom name more than one of
+    /// these tokens, so the others are known by their texts.
     pub(crate) fn generation_config(&self) -> Result<Value, GgufError> {
         let mut ends: Vec<u64> = Vec::new();
         for token in ["eos", "eot", "eom"] {
@@ -123,7 +123,7 @@ impl Gguf {
         Ok(Value::Object(config))
     }
 
-    /// The id of a token with a part to play, as `eos`.
+    /// Returns the id of a token that plays a part, such as `eos`.
     pub(crate) fn token(&self, name: &str) -> Result<Option<u64>, GgufError> {
         let name = if name == "pad" { "padding" } else { name };
         let id = self.metadata().count(&format!("tokenizer.ggml.{name}_token_id"));
@@ -188,7 +188,8 @@ impl Gguf {
             Family::Gemma => set("hidden_activation", "gelu_pytorch_tanh".into()),
             Family::Qwen2 | Family::Qwen3 => {}
         }
-        // A factor without a type is linear, as in llama.cpp, where 0 is none and the second key is the older one.
+        // A factor without a type is linear, as in llama.cpp. There a factor of 0 means none, and the second key
+        // is the older one.
         let kind = keys.text("rope.scaling.type")?.unwrap_or("linear");
         let factor = keys.number("rope.scaling.factor")?.or(keys.number("rope.scale_linear")?);
         let factor = factor.filter(|factor| *factor != 0.0);
@@ -226,7 +227,8 @@ impl Gguf {
         Ok(config)
     }
 
-    /// Llama 3.1's scaling, which the file has as a factor for each frequency. It is recognised by what it comes to.
+    /// Finds Llama 3.1's scaling. The file holds only a factor for each frequency, so the scaling is recognised by
+    /// these factors.
     fn rope_scaling(
         &self,
         shape: &Shape,
@@ -273,7 +275,7 @@ impl Gguf {
     }
 }
 
-/// llama.cpp's values for a scaling by YaRN where a file is silent.
+/// The values that llama.cpp takes for a scaling by YaRN if a file is silent.
 const YARN: [(&str, f64); 5] = [
     ("rope.scaling.attn_factor", 1.0),
     ("rope.scaling.yarn_ext_factor", 1.0),

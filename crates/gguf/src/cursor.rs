@@ -1,3 +1,5 @@
+//! A reader for a GGUF file from beginning to end, which checks every length before it believes it.
+
 use std::{
     fs::File,
     io::{BufReader, Read as _, Seek as _, SeekFrom},
@@ -6,8 +8,8 @@ use std::{
 
 use crate::GgufError;
 
-/// Reads a file from one end to the other, and knows where it is: no length that it reads is believed
-/// before it is held against what is left.
+/// A reader that goes through a file from one end to the other, and knows its place there. It compares every
+/// length with the bytes that are left before it believes the length.
 pub(crate) struct Cursor<'a> {
     path: &'a Path,
     reader: BufReader<&'a File>,
@@ -30,12 +32,12 @@ impl<'a> Cursor<'a> {
         Ok(Cursor { path, reader, at, end })
     }
 
-    /// The next byte's place.
+    /// Returns the place of the next byte.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
-    /// Bytes that are left.
+    /// Returns the number of bytes that are left.
     pub(crate) fn left(&self) -> u64 {
         self.end - self.at
     }
@@ -54,7 +56,7 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.bytes()?))
     }
 
-    /// A text of at most `most` bytes, behind its length; `what` it is.
+    /// Reads a text of at most `most` bytes, which stands behind its length. Messages call it `what`.
     pub(crate) fn text(&mut self, most: u64, what: &str) -> Result<String, GgufError> {
         let at = self.at;
         let length = self.u64()?;
@@ -70,18 +72,18 @@ impl<'a> Cursor<'a> {
 
     pub(crate) fn skip(&mut self, count: u64) -> Result<(), GgufError> {
         self.there(count)?;
-        // At most the size of a file.
+        // `count` is at most the size of a file.
         self.reader.seek_relative(count as i64).map_err(|source| self.unreadable(source))?;
         self.at += count;
         Ok(())
     }
 
-    /// Something at a place that is as it should be, and is not read.
+    /// Makes the error for a part of the file that is sound, but is not read. The part begins at byte `at`.
     pub(crate) fn unread(&self, at: u64, problem: String) -> GgufError {
         GgufError::Unread { path: self.path.to_owned(), at, problem }
     }
 
-    /// Something wrong at a place.
+    /// Makes the error for a part of the file that is wrong. The part begins at byte `at`.
     pub(crate) fn damaged(&self, at: u64, problem: String) -> GgufError {
         GgufError::Damaged { path: self.path.to_owned(), at, problem }
     }

@@ -1,47 +1,49 @@
+//! Errors of GGUF files.
+
 use std::{io, path::PathBuf};
 
-/// What is wrong with a GGUF file.
+/// A GGUF file that can't be used, and the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
-    /// It could not be read.
+    /// The file could not be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It is no GGUF file, or not a whole one.
+    /// The file is no GGUF file, or not a whole one.
     #[error("{path}, byte {at}: {problem}; download or copy the file again")]
     Damaged {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Where in it.
+        /// The place in the file, in bytes.
         at: u64,
-        /// What was expected and what came.
+        /// The problem, with the expected and the actual value.
         problem: String,
     },
-    /// It is whole, and of a kind that is not read.
+    /// The file is whole, but of a kind that is not read.
     #[error("{path}, byte {at}: {problem}")]
     Unread {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Where in it.
+        /// The place in the file, in bytes.
         at: u64,
-        /// What was expected, what came, and what to do.
+        /// The problem, with the expected and the actual value, and the way out.
         problem: String,
     },
-    /// Its metadata describe no model that can be read.
+    /// The metadata describe no model that can be read.
     #[error("{path}: {problem}")]
     Model {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What was expected, what came, and what to do.
+        /// The problem, with the expected and the actual value, and the way out.
         problem: String,
     },
 }
 
-/// A text of the file as a message has it: its first characters, control characters spelt out.
+/// Quotes a text of the file for a message: its first characters, with control characters spelt out.
 pub(crate) fn quoted(text: &str) -> String {
     const SHOWN: usize = 80;
     match text.char_indices().nth(SHOWN) {

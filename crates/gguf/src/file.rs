@@ -1,3 +1,5 @@
+//! A GGUF file, checked when it is opened, and the values of its tensors.
+
 use std::{
     cell::Cell,
     collections::BTreeMap,
@@ -16,50 +18,51 @@ use crate::{
     names::{self, Change},
 };
 
-/// What every file begins with.
+/// The bytes that every file begins with.
 const MAGIC: [u8; 4] = *b"GGUF";
 
-/// The most tensors. A model of a hundred layers has some thousand.
+/// The most tensors of a file. A model of a hundred layers has some thousand.
 const TENSORS: u64 = 65_536;
 
-/// Bytes of a tensor's name, as the format has it.
+/// The most bytes of a tensor's name in the format.
 const NAME: u64 = 64;
 
-/// Sizes of a tensor, as the format has it.
+/// The most sizes of a tensor in the format.
 const SIZES: u32 = 4;
 
-/// Bytes that are read at once, and dequantised from there: whole blocks of every type.
+/// The number of blocks that are read and dequantised at once.
 const BLOCKS_AT_ONCE: usize = 4096;
 
-/// A GGUF file: its metadata in memory, its tensors on disk until one is asked for.
+/// A GGUF file. Its metadata are in memory, its tensors stay on disk until they are asked for.
 #[derive(Debug)]
 pub struct Gguf {
     path: PathBuf,
     file: File,
-    /// The file has one position, which whoever reads moves: so no two threads may share it.
+    /// A marker that keeps two threads from sharing the file. The file has one position, and every read moves it.
     one_reader: PhantomData<Cell<()>>,
     bytes: u64,
     metadata: Metadata,
-    /// By their names in a folder.
+    /// The tensors, by their names in a folder.
     tensors: BTreeMap<String, Tensor>,
 }
 
 /// A tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// Its name in the file, such as `blk.0.attn_q.weight`.
+    /// The tensor's name in the file, such as `blk.0.attn_q.weight`.
     pub name: String,
-    /// How its weights are stored.
+    /// The type of the tensor's blocks.
     pub kind: BlockType,
-    /// Its shape; matrices are `[outputs, inputs]`.
+    /// The tensor's shape. Matrices are `[outputs, inputs]`.
     pub shape: Vec<usize>,
-    /// Bytes that it takes in the file.
+    /// The number of bytes that the tensor takes in the file.
     pub bytes: u64,
-    /// Where they begin.
+    /// The place where these bytes begin.
     at: u64,
 }
 
-/// Whether a path is a GGUF file, by its ending or by how it begins: the files of some programs have no ending.
+/// Tells whether a path is a GGUF file. Its ending or its first bytes decide, because the files of some programs
+/// have no ending.
 pub fn is_gguf(path: &Path) -> bool {
     if !path.is_file() {
         return false;
@@ -73,11 +76,11 @@ pub fn is_gguf(path: &Path) -> bool {
     named || begins()
 }
 
-/// The file at a path that leads into a GGUF file, such as `model.gguf/config.json`; `None` where the path leads
-/// elsewhere. See [`Gguf::file`].
+/// Reads the file at a path that leads into a GGUF file, such as `model.gguf/config.json`. Returns `None` if the
+/// path leads elsewhere. See [`Gguf::file`].
 ///
 /// # Errors
-/// As for [`Gguf::open`] and [`Gguf::file`].
+/// Fails as [`Gguf::open`] and [`Gguf::file`] do.
 pub fn file_within(path: &Path) -> Option<Result<Option<Vec<u8>>, GgufError>> {
     let model = path.parent().filter(|model| is_gguf(model))?;
     let name = path.file_name()?.to_str()?;
@@ -85,14 +88,14 @@ pub fn file_within(path: &Path) -> Option<Result<Option<Vec<u8>>, GgufError>> {
 }
 
 impl Gguf {
-    /// Reads what the file says, and checks it: every length against the file's end, every tensor's bytes against
-    /// its shape, and that they lie one behind the other.
+    /// Reads the metadata and the list of tensors, and checks them. Every length must fit before the file's end,
+    /// every tensor's bytes must fit its shape, and the tensors must lie one behind the other.
     ///
     /// # Errors
-    /// When the file can't be read, or is no whole GGUF file of version 2 or 3 with weights that are read.
+    /// Fails if the file can't be read, or is no whole GGUF file of version 2 or 3 with weights that are read.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
         let unreadable = |source| GgufError::Read { path: path.to_owned(), source };
-        // Looked at before it is opened: opening a pipe waits for somebody to write into it.
+        // The path is looked at before it is opened, because opening a pipe waits for somebody to write into it.
         let found = fs::metadata(path).map_err(unreadable)?;
         if !found.is_file() {
             return Err(unreadable(io::Error::other("it is not a file")));
@@ -106,21 +109,22 @@ impl Gguf {
         Ok(Gguf { path: path.to_owned(), file, one_reader: PhantomData, bytes, metadata, tensors })
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The tensors, by the names that they have in a folder, such as `model.layers.0.self_attn.q_proj.weight`.
+    /// Returns the tensors by the names that they have in a folder, such as
+    /// `model.layers.0.self_attn.q_proj.weight`.
     pub fn tensors(&self) -> &BTreeMap<String, Tensor> {
         &self.tensors
     }
 
-    /// Appends the values of the tensor of that name in a folder to `values`, as they are there, and says whether all
-    /// are finite.
+    /// Appends the values of a tensor to `values`, in the form that they have in a folder. `name` is the tensor's
+    /// name in a folder. Returns true if all values are finite.
     ///
     /// # Errors
-    /// When there is no such tensor, or the file can't be read.
+    /// Fails if there is no such tensor, or the file can't be read.
     pub fn read(&self, name: &str, values: &mut Vec<f32>) -> Result<bool, GgufError> {
         let unreadable = |source| GgufError::Read { path: self.path.clone(), source };
         let tensor = self
@@ -149,17 +153,17 @@ impl Gguf {
         &self.metadata
     }
 
-    /// A cursor at a place of the file.
+    /// Returns a cursor at a place of the file.
     pub(crate) fn cursor(&self, at: u64) -> Result<Cursor<'_>, GgufError> {
         Cursor::new(&self.path, &self.file, at, self.bytes)
     }
 
-    /// Something wrong with the model.
+    /// Makes the error for a model that is wrong.
     pub(crate) fn model(&self, problem: String) -> GgufError {
         GgufError::Model { path: self.path.clone(), problem }
     }
 
-    /// How the values of a tensor differ from those in a folder.
+    /// Finds the difference between a tensor's values in the file and in a folder.
     fn change(&self, name: &str, tensor: &Tensor) -> Result<Change, GgufError> {
         let shape = Shape::of(self)?;
         let heads = match name.rsplit('.').nth(1) {
@@ -182,7 +186,7 @@ impl Gguf {
     }
 }
 
-/// How many tensors and keys there are.
+/// Reads the numbers of tensors and of keys.
 fn head(cursor: &mut Cursor<'_>) -> Result<(u64, u64), GgufError> {
     let magic: [u8; 4] = cursor.bytes()?;
     if magic != MAGIC {
@@ -205,7 +209,7 @@ fn head(cursor: &mut Cursor<'_>) -> Result<(u64, u64), GgufError> {
     Ok((cursor.u64()?, cursor.u64()?))
 }
 
-/// Refuses one of several files that a model was split into.
+/// Refuses a file that is one of several parts of a model.
 fn whole(path: &Path, metadata: &Metadata) -> Result<(), GgufError> {
     let wrong = |problem| GgufError::Model { path: path.to_owned(), problem };
     match metadata.count("split.count").map_err(wrong)? {
@@ -227,7 +231,8 @@ fn read_tensors(
         return Err(cursor.damaged(8, problem));
     }
     let align = alignment(metadata).map_err(|problem| cursor.unread(cursor.at(), problem))?;
-    // One behind the other, each at the next whole multiple: then none is read twice or not at all.
+    // Each tensor must begin at the next multiple of the alignment behind the tensor before it. Then no tensor is
+    // read twice or not at all.
     let mut tensors = BTreeMap::new();
     let mut next = 0u64;
     for _ in 0..count {
@@ -260,7 +265,7 @@ fn read_tensors(
     Ok(tensors)
 }
 
-/// What places of tensors are multiples of.
+/// Returns the number that all places of tensors are multiples of.
 fn alignment(metadata: &Metadata) -> Result<u64, String> {
     match metadata.count("general.alignment")? {
         None => Ok(32),
@@ -271,11 +276,11 @@ fn alignment(metadata: &Metadata) -> Result<u64, String> {
     }
 }
 
-/// A tensor whose place is still counted from where the first one begins.
+/// Reads a tensor. Its place is still counted from the beginning of the first tensor.
 fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
     let begins = cursor.at();
     let name = cursor.text(NAME, "a tensor's name")?;
-    // Names are printed, and a terminal obeys such characters.
+    // Names are printed, and a terminal obeys control characters.
     if name.contains(char::is_control) {
         let problem = format!("the tensor's name {} has control characters", quoted(&name));
         return Err(cursor.damaged(begins, problem));
@@ -313,7 +318,7 @@ fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
     let Some(bytes) = bytes else {
         return Err(cursor.damaged(begins, format!("{name} is beyond all measure: {shape:?}")));
     };
-    // The innermost stands first in the file, and last in a folder.
+    // The innermost size stands first in the file, and last in a folder.
     shape.reverse();
     while shape.len() > 1 && shape[0] == 1 && sizes > 2 {
         shape.remove(0);
@@ -321,7 +326,7 @@ fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
     Ok(Tensor { name, kind, shape, bytes, at: cursor.u64()? })
 }
 
-/// What types are called that are not read.
+/// Returns the name of a type that is not read.
 fn name_of(number: u32) -> &'static str {
     match number {
         10 => " (Q2_K)",

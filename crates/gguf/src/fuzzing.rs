@@ -1,10 +1,11 @@
-//! What has to hold for every file. The fuzz target calls it with files of its own making.
+//! The rules that hold for every GGUF file. The fuzz target calls them with files of its own making.
 
 use std::path::Path;
 
 use crate::Gguf;
 
-/// A file is read or refused: nothing panics, and whatever it claims, a tensor has the values of its shape.
+/// Checks that a file is read or refused. Nothing panics, and a tensor has the values of its shape, whatever the
+/// file claims.
 pub fn open(path: &Path) {
     let Ok(file) = Gguf::open(path) else { return };
     for name in ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"]

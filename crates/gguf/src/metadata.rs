@@ -1,19 +1,20 @@
-//! What a file says about its model, by key. Numbers and texts are here, arrays in the file.
+//! The metadata of a GGUF file: the facts that it states about its model, by key. Numbers and texts are kept here,
+//! arrays stay in the file.
 
 use std::collections::BTreeMap;
 
 use crate::{GgufError, cursor::Cursor, error::quoted};
 
-/// The most keys; files of models have some fifty.
+/// The most keys of a file. Files of models have some fifty.
 const KEYS: u64 = 4096;
 
-/// Bytes of a key, as the format has it.
+/// The most bytes of a key in the format.
 const KEY: u64 = 65_535;
 
-/// Bytes of all keys and texts together. The longest chat templates have some 20 kB.
+/// The most bytes of all keys and texts together. The longest chat templates have some 20 kB.
 const TEXTS: u64 = 8 << 20;
 
-/// The key's values by their keys.
+/// The values by their keys.
 #[derive(Debug, Default)]
 pub(crate) struct Metadata(BTreeMap<String, Value>);
 
@@ -28,17 +29,17 @@ pub(crate) enum Value {
     Array(Array),
 }
 
-/// Where an array is in the file.
+/// The place of an array in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Array {
-    /// What it is an array of, as the format numbers it.
+    /// The type of the elements, as the format numbers it.
     pub(crate) kind: u32,
     pub(crate) count: u64,
-    /// Where its first element begins.
+    /// The place where the first element begins.
     pub(crate) at: u64,
 }
 
-/// The number of texts in the format.
+/// The format's number for the type of texts.
 pub(crate) const TEXT: u32 = 8;
 
 const ARRAY: u32 = 9;
@@ -68,7 +69,7 @@ impl Metadata {
         self.0.get(key)
     }
 
-    /// A text; an error in words where it is something else.
+    /// Returns a text. The error says in words that the value is something else.
     pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, String> {
         match self.get(key) {
             None => Ok(None),
@@ -77,7 +78,7 @@ impl Metadata {
         }
     }
 
-    /// A whole number, from 0.
+    /// Returns a whole number, from 0.
     pub(crate) fn count(&self, key: &str) -> Result<Option<u64>, String> {
         match self.get(key) {
             None => Ok(None),
@@ -87,7 +88,7 @@ impl Metadata {
         }
     }
 
-    /// A finite number.
+    /// Returns a finite number.
     pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, String> {
         match self.get(key) {
             None => Ok(None),
@@ -116,7 +117,7 @@ impl Metadata {
 }
 
 impl Value {
-    /// Reads the value of `key`, which is as messages have it.
+    /// Reads the value of `key`, which is quoted for messages.
     fn read(cursor: &mut Cursor<'_>, key: &str, room: &mut u64) -> Result<Self, GgufError> {
         let at = cursor.at();
         let kind = cursor.u32()?;
@@ -127,7 +128,7 @@ impl Value {
             3 => Value::Signed(i16::from_le_bytes(cursor.bytes()?).into()),
             4 => Value::Unsigned(cursor.u32()?.into()),
             5 => Value::Signed(i32::from_le_bytes(cursor.bytes()?).into()),
-            // By its shortest decimal: 1e-5 and not 9.999999747378752e-06.
+            // The number is taken by its shortest decimal: 1e-5 and not 9.999999747378752e-06.
             6 => Value::Float(decimal(f32::from_le_bytes(cursor.bytes()?))),
             7 => match cursor.bytes()? {
                 [flag @ (0 | 1)] => Value::Bool(flag == 1),
@@ -159,7 +160,7 @@ impl Array {
         let begins = cursor.at();
         let (kind, count) = (cursor.u32()?, cursor.u64()?);
         let array = Array { kind, count, at: cursor.at() };
-        // An element has a byte at least.
+        // An element has at least a byte.
         if count > cursor.left() {
             let problem = format!("{key} would have {count} elements, beyond the file's end");
             return Err(cursor.damaged(begins, problem));
@@ -188,7 +189,7 @@ impl Array {
     }
 }
 
-/// Bytes of a number of that type.
+/// Returns the number of bytes of a number of that type. `None` if the type is no number.
 pub(crate) fn size(kind: u32) -> Option<u64> {
     match kind {
         0 | 1 | 7 => Some(1),
@@ -199,9 +200,9 @@ pub(crate) fn size(kind: u32) -> Option<u64> {
     }
 }
 
-/// The number that is written as shortly as tells it from its neighbours in f32.
+/// Returns the shortest decimal that tells the number from its neighbours in f32.
 fn decimal(number: f32) -> f64 {
-    // What an f32 is written as can be read.
+    // The decimal of an f32 can always be read.
     number.to_string().parse().unwrap_or(f64::from(number))
 }
 

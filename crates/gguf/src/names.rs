@@ -1,14 +1,14 @@
-//! What tensors are called in a GGUF file and in a folder, and how their values differ.
+//! The names of tensors in a GGUF file and in a folder, and the difference between their values.
 
-/// A tensor's name in a folder. One that is part of no model here keeps its own behind `model.`, where whoever reads
-/// the model finds it foreign.
+/// Returns a tensor's name in a folder. A tensor that is part of no known model keeps its own name behind
+/// `model.`. The reader of the model will find it foreign there.
 pub(crate) fn in_folder(name: &str) -> String {
     let (stem, kind) = name.rsplit_once('.').unwrap_or((name, ""));
     let whole = match stem {
         "token_embd" => Some("model.embed_tokens"),
         "output_norm" => Some("model.norm"),
         "output" => Some("lm_head"),
-        // Factors of the rotary frequencies, which the configuration has.
+        // The factors of the rotary frequencies become a part of the configuration.
         "rope_freqs" => return name.to_owned(),
         _ => None,
     };
@@ -35,21 +35,21 @@ pub(crate) fn in_folder(name: &str) -> String {
     format!("model.layers.{layer}.{part}.{kind}")
 }
 
-/// How the values in the file come to be those of a folder.
+/// The change that turned a folder's values into the file's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     None,
-    /// The rows of each of so many heads stand in pairs, the first half's beside the second's: ggml turns
-    /// neighbours, transformers halves.
+    /// The rows of each head stand in pairs: a row of the first half beside a row of the second half. ggml turns
+    /// neighbours, transformers turns halves.
     Pairs {
         heads: usize,
     },
-    /// One was added to each.
+    /// 1 was added to each value.
     PlusOne,
 }
 
 impl Change {
-    /// Undoes it, for a tensor whose first size is `rows`.
+    /// Undoes the change, for a tensor whose first size is `rows`.
     pub(crate) fn undo(self, rows: usize, values: &mut [f32]) {
         match self {
             Change::None => {}

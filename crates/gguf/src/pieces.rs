@@ -1,18 +1,18 @@
-//! How texts are cut into pieces, by the rules that the format has names for.
+//! The rules by which tokenizers of GGUF files cut texts into pieces.
 
 use serde_json::{Value, json};
 
-/// How a text is cut before its bytes are merged: the rules that the format has names for, of the families that are
-/// read (`llama-vocab.cpp` of llama.cpp lists them all).
+/// The rules by which a text is cut before its bytes are merged. These are the rules that the format has names
+/// for, in the families that are read (`llama-vocab.cpp` of llama.cpp lists them all).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pieces {
-    /// Words with the blank before them, numbers, the rest.
+    /// A piece is a word with the blank before it, a number, or a run of other characters.
     Gpt2,
-    /// The same, and each digit by itself.
+    /// The pieces are those of `Gpt2`, and each digit is a piece by itself.
     SmolLm,
-    /// Numbers of up to three digits.
+    /// A piece of a number has up to three digits.
     Llama3,
-    /// Each digit by itself.
+    /// Each digit is a piece by itself.
     Qwen2,
     /// Words are cut where small letters become large.
     Tekken,
@@ -37,12 +37,12 @@ impl Pieces {
         }
     }
 
-    /// Whether a piece that is a token is that token, however merges would make it.
+    /// Tells whether a piece that is a token becomes that token, whatever the merges would make of it.
     pub(crate) fn whole_tokens(self) -> bool {
         matches!(self, Pieces::Llama3 | Pieces::Tekken)
     }
 
-    /// Whether texts begin with a token of their own where the file is silent.
+    /// Tells whether texts begin with a special token if the file is silent.
     pub(crate) fn begins(self) -> bool {
         matches!(self, Pieces::Llama3 | Pieces::Tekken)
     }

@@ -1,4 +1,4 @@
-//! The metadata as the files of a tokenizer and its chat template.
+//! The files of a tokenizer and its chat template, made from the metadata.
 
 use std::{
     cmp::Reverse,
@@ -16,7 +16,7 @@ use crate::{
     pieces::{Pieces, Steps},
 };
 
-/// The files that a tokenizer and a template are in.
+/// The files that hold a tokenizer and a template.
 const FILES: [&str; 4] =
     ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"];
 
@@ -37,22 +37,22 @@ pub(crate) const ENDS: [&str; 13] = [
     "[EOT]",
 ];
 
-/// Where the tokens are.
+/// The key of the tokens.
 pub(crate) const TOKENS_KEY: &str = "tokenizer.ggml.tokens";
 
-/// The most tokens; the largest vocabularies have some 260,000.
+/// The most tokens. The largest vocabularies have some 260,000.
 const TOKENS: usize = 1 << 19;
 
 /// The most pairs that are merged. A vocabulary of scores can have far more ways to make its tokens than tokens.
 const MERGES: usize = 1 << 20;
 
-/// Bytes of a token that may be made of two others. No vocabulary has longer ones but for runs of blanks.
+/// The most bytes of a token that may be made of two others. Only runs of blanks are longer in any vocabulary.
 const MERGED: usize = 512;
 
-/// The largest file beside this one that is read.
+/// The most bytes of a file beside this one that is read.
 const BESIDE: u64 = 256 << 20;
 
-/// The parts of tokens, as the format numbers them.
+/// The parts that tokens play, as the format numbers them.
 mod kind {
     pub(super) const NORMAL: u64 = 1;
     pub(super) const UNKNOWN: u64 = 2;
@@ -62,15 +62,15 @@ mod kind {
 }
 
 impl Gguf {
-    /// The file of that name in the folder that the same model would have: `config.json`, `generation_config.json`,
-    /// `tokenizer.json`, `tokenizer_config.json` and, where there is a template, `chat_template.jinja`; `None` for
-    /// any other.
+    /// Makes a file of the folder that the same model would have: `config.json`, `generation_config.json`,
+    /// `tokenizer.json`, `tokenizer_config.json` and, if there is a template, `chat_template.jinja`. Returns
+    /// `None` for any other name.
     ///
-    /// Where the file does not tell enough of its tokenizer, the files of one are taken from the folder that it is
-    /// in.
+    /// If the GGUF file does not tell enough of its tokenizer, the tokenizer's files are taken from the folder
+    /// that the GGUF file is in.
     ///
     /// # Errors
-    /// When the file can't be read or is of no model that is known here.
+    /// Fails if the file can't be read or is of no model that is known here.
     pub fn file(&self, name: &str) -> Result<Option<Vec<u8>>, GgufError> {
         match name {
             "config.json" => return Ok(Some(written(&self.config()?))),
@@ -95,10 +95,11 @@ impl Gguf {
         })
     }
 
-    /// Whether the tokenizer's files in the folder bring a template of their own, which goes before the file's.
+    /// Tells whether the tokenizer's configuration in the folder has a template. It then replaces the file's
+    /// template.
     fn has_template_beside(&self, why: &str) -> Result<bool, GgufError> {
         let config = self.beside("tokenizer_config.json", why)?.unwrap_or_default();
-        // Whoever reads it next says what is wrong with it.
+        // The next reader of the configuration says what is wrong with it.
         let config: Value = serde_json::from_slice(&config).unwrap_or_default();
         Ok(config.get("chat_template").is_some())
     }
@@ -109,7 +110,8 @@ impl Gguf {
         Ok(template.map(|text| text.as_bytes().to_owned()))
     }
 
-    /// How its texts become tokens; in words why that is not known.
+    /// Finds the rules by which texts become tokens. If they are not known, the inner error is the reason in
+    /// words.
     fn rules(&self) -> Result<Result<Rules, String>, GgufError> {
         let text = |key| self.metadata().text(key).map_err(|problem| self.model(problem));
         let has = |key| self.metadata().get(key).is_some();
@@ -128,7 +130,7 @@ impl Gguf {
         })
     }
 
-    /// A file in the folder that this one is in.
+    /// Reads a file in the folder that this file is in.
     fn beside(&self, name: &str, why: &str) -> Result<Option<Vec<u8>>, GgufError> {
         let folder = self.path().parent().map(PathBuf::from).unwrap_or_default();
         let path = folder.join(name);
@@ -149,7 +151,7 @@ impl Gguf {
         fs::read(&path).map(Some).map_err(unreadable)
     }
 
-    /// `tokenizer.json`.
+    /// Makes `tokenizer.json`.
     fn tokenizer(&self, rules: Rules) -> Result<Vec<u8>, GgufError> {
         let tokens = self.texts(TOKENS_KEY)?;
         if tokens.is_empty() || tokens.len() > TOKENS {
@@ -160,7 +162,7 @@ impl Gguf {
         let mut ids = HashMap::new();
         let mut added_tokens = Vec::new();
         for (id, (token, &kind)) in tokens.iter().zip(&kinds).enumerate() {
-            // What fills a vocabulary up has no token in a folder.
+            // Tokens that only fill up the vocabulary are left out in a folder.
             if kind == kind::UNUSED {
                 continue;
             }
@@ -194,7 +196,7 @@ impl Gguf {
                 fuse_unk: of_scores,
                 byte_fallback: of_scores,
                 ignore_merges: whole_tokens,
-                // In the order of ids, which a map by name does not keep.
+                // The vocabulary keeps the order of ids. A map by name would lose it.
                 vocab: tokens.iter().zip(&kinds).enumerate().collect(),
                 merges: Merges { tokens: &tokens, pairs },
             },
@@ -202,7 +204,7 @@ impl Gguf {
         Ok(written(&file))
     }
 
-    /// What part each token plays.
+    /// Reads the part that each token plays.
     fn kinds(&self, count: usize) -> Result<Vec<u64>, GgufError> {
         const KEY: &str = "tokenizer.ggml.token_type";
         let Some(kinds) = self.numbers(KEY)? else { return Ok(vec![kind::NORMAL; count]) };
@@ -213,7 +215,7 @@ impl Gguf {
         Ok(kinds.into_iter().map(|kind| kind as u64).collect())
     }
 
-    /// The pairs of tokens that are merged, in their order.
+    /// Reads the pairs of tokens that are merged, in their order.
     fn merges(&self, ids: &HashMap<&str, u32>) -> Result<Vec<[u32; 2]>, GgufError> {
         let pair = |merge: &str| {
             // Neither part is empty, and a blank may be the first character.
@@ -232,8 +234,8 @@ impl Gguf {
         Ok(pairs)
     }
 
-    /// The merges of a vocabulary that has a score for each token: every way to make a token of two others, the
-    /// best token first. It is the order of `transformers`.
+    /// Makes the merges of a vocabulary that has a score for each token. They are all the ways to make a token of
+    /// two others, the best token first. This is the order of `transformers`.
     fn merges_of_scores(
         &self,
         tokens: &[String],
@@ -273,7 +275,8 @@ impl Gguf {
         Ok(merges.into_iter().map(|(_, pair)| pair).collect())
     }
 
-    /// Texts whose blanks are written as `▁`, one of them before the text where the file says so.
+    /// Returns the steps for texts whose blanks are written as `▁`. A text gets a `▁` in front unless the file
+    /// says no.
     fn steps_of_blanks(&self) -> Result<Steps, GgufError> {
         let first = self.metadata().flag("tokenizer.ggml.add_space_prefix");
         let first = first.map_err(|problem| self.model(problem))?.unwrap_or(true);
@@ -292,7 +295,8 @@ impl Gguf {
         })
     }
 
-    /// What stands around every text: the tokens that begin and end one, as far as the file says so.
+    /// Makes the step that puts the beginning and the end token around every text. The file says which of the two
+    /// are added; if it is silent, the rules decide.
     fn around(&self, rules: Rules, tokens: &[String]) -> Result<Value, GgufError> {
         let adds = |key: &str, default: bool| {
             let flag = self.metadata().flag(&format!("tokenizer.ggml.add_{key}_token"));
@@ -346,12 +350,12 @@ impl Gguf {
     }
 }
 
-/// How texts become tokens.
+/// The rules by which texts become tokens.
 #[derive(Clone, Copy)]
 enum Rules {
-    /// By pairs that are merged, after a text was cut into pieces.
+    /// A text is cut into pieces, and then pairs of tokens are merged.
     Merges(Pieces),
-    /// By the scores of tokens.
+    /// The scores of tokens decide.
     Scores,
 }
 
@@ -372,7 +376,7 @@ struct File<'a> {
 struct Model<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    /// What bytes can't write, where they are tokens too.
+    /// The token for text that bytes can't write, if bytes are tokens too.
     unk_token: Option<&'a String>,
     fuse_unk: bool,
     byte_fallback: bool,
@@ -381,7 +385,7 @@ struct Model<'a> {
     merges: Merges<'a>,
 }
 
-/// A token that is found in a text before it is cut.
+/// A token that is found in a text before the text is cut.
 #[derive(Serialize)]
 struct Added<'a> {
     id: usize,

@@ -1,4 +1,4 @@
-//! Blocks of every type against the package gguf, bit for bit.
+//! Compares blocks of every type with the package gguf, bit for bit.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 

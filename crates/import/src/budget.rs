@@ -1,13 +1,13 @@
-//! How large a configuration may become.
+//! The limit on what references and tables may add to the size of a configuration.
 
 use firebrick_recipe::Problem;
 
-/// Bytes that the references of a configuration, and the tables around its keys, may add to it. Ten
-/// lines, each of ten references to the one before, are 846 bytes and ten billion values; twenty
-/// thousand references to one long text are a file of 189 KB and 659 MB.
+/// Bytes that the references of a configuration, and the tables around its keys, may add to it. Ten lines, each
+/// with ten references to the line before, are 846 bytes and stand for ten billion values. Twenty thousand
+/// references to one long text are a file of 189 KB and stand for 659 MB.
 const MOST: usize = 4 << 20;
 
-/// What is left of it.
+/// The bytes that are left.
 pub(super) struct Budget(usize);
 
 impl Default for Budget {
@@ -17,7 +17,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes so many bytes, before they are allocated.
+    /// Takes so many bytes off the budget, before they are allocated.
     pub(super) fn spend(&mut self, bytes: usize) -> Result<(), Problem> {
         self.0 = self.0.checked_sub(bytes).ok_or_else(|| Problem {
             span: 0..0,

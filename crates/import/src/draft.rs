@@ -1,4 +1,4 @@
-//! A recipe in the making: keys with their values, and where each came from.
+//! A recipe in the making: keys with their values, and the keys that these came from.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -10,10 +10,11 @@ use super::{Notes, Settings, settings::Value};
 /// The kinds whose options have defaults of their own.
 const KINDS: [&str; 3] = ["advantage.kind", "critic.kind", "loss.kind"];
 
-/// What rows write to.
+/// The draft that rows write to.
 pub(super) struct Draft<'a> {
     settings: &'a Settings,
-    /// In the order in which they were last set; none where a later one is in the place of it.
+    /// The entries in the order in which they were last set. `None` stands where a later entry took the place of
+    /// one.
     entries: Vec<Option<Entry>>,
     places: HashMap<String, usize>,
     pub(super) notes: &'a mut Notes,
@@ -23,7 +24,7 @@ struct Entry {
     /// Our key, dotted.
     here: String,
     value: toml_edit::Value,
-    /// The other program's.
+    /// The other program's key.
     from: String,
 }
 
@@ -32,7 +33,7 @@ impl<'a> Draft<'a> {
         Draft { settings, entries: Vec::new(), places: HashMap::new(), notes }
     }
 
-    /// Writes the value of `from` under `here`, as it is. Nothing, for `null`.
+    /// Writes the value of `from` under `here`, as it is. Writes nothing for `null`.
     pub(super) fn take(&mut self, here: &str, from: &str) {
         let value = match self.settings.get(from) {
             Value::Null => return,
@@ -46,7 +47,7 @@ impl<'a> Draft<'a> {
         self.set(here, value, from);
     }
 
-    /// Writes a path, or a name on the Hub, as it is: a user can see what is to be filled in.
+    /// Writes a path, or a name on the Hub, as it is. A user can see the parts that are to be filled in.
     pub(super) fn take_path(&mut self, here: &str, from: &str) {
         let value = self.settings.get(from);
         let path = match &value {
@@ -73,8 +74,8 @@ impl<'a> Draft<'a> {
         self.set(here, path, from);
     }
 
-    /// Writes a value under `here`; `from` is the key that it comes from. A later one wins, but for a
-    /// default, which does not replace what was given.
+    /// Writes a value under `here`. `from` is the key that it comes from. A later value wins, but a default does
+    /// not replace a value that was given.
     pub(super) fn set(&mut self, here: &str, value: impl Into<toml_edit::Value>, from: &str) {
         if let Some(&place) = self.places.get(here) {
             let was_given = |entry: &Entry| self.settings.is_given(&entry.from);
@@ -95,14 +96,15 @@ impl<'a> Draft<'a> {
         self.notes.lacks(from, &value.to_string(), says);
     }
 
-    /// The lines that choose kinds.
+    /// Returns the lines that choose kinds.
     fn kinds(&self) -> String {
         let entries = self.entries.iter().flatten();
         let kinds = entries.filter(|entry| KINDS.contains(&entry.here.as_str()));
         kinds.map(|entry| format!("{} = {}\n", entry.here, entry.value)).collect()
     }
 
-    /// The tables in the order of the schema. What only repeats a default is left out.
+    /// Returns the tables in the order of the schema. A default of the other program that is also ours is left
+    /// out.
     pub(super) fn text(&self) -> String {
         let (defaults, of_kinds) = (defaults(""), defaults(&self.kinds()));
         let schema = Recipe::schema();
@@ -140,7 +142,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Our own defaults, by table and key, beside `kinds`.
+/// Returns our own defaults, by table and key, for a recipe with `kinds`.
 fn defaults(kinds: &str) -> Json {
     let least = format!("model.path = \"m\"\ndata.train = \"d\"\n{kinds}");
     let recipe = Recipe::parse("least.toml".as_ref(), &least, &[]);

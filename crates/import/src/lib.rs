@@ -1,9 +1,9 @@
-//! Other programs' configurations as recipes: verl's and SkyRL's.
+//! Configurations of verl and SkyRL as recipes.
 //!
-//! A configuration, however it was written, becomes a flat list of keys (`settings`, `shell`). A table
-//! of rows says of every key what it means here (`rows`, with the data in `verl` and `skyrl`), from which
-//! a draft of a recipe is made (`draft`) and what has to be said about it (`notes`). The recipe is checked
-//! as any other before it is given out. Nothing of a script is executed.
+//! A configuration becomes a flat list of keys, in whatever notation it is written (`settings`, `shell`). A table
+//! of rows says what every key means here (`rows`, with the data in `verl` and `skyrl`). From it come the draft of
+//! a recipe (`draft`) and the remarks about it (`notes`). The recipe is checked like any other before it is given
+//! out. Nothing of a script is executed.
 //!
 //! ```
 //! let text = "generator: {n_samples_per_prompt: 4, unheard_of: 1}";
@@ -45,14 +45,14 @@ pub enum Origin {
 /// A configuration as a recipe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
-    /// The recipe in TOML, with what is to be known about it as comments at its end.
+    /// The recipe in TOML, with the remarks about it as comments at its end.
     pub text: String,
-    /// The same remarks for a terminal.
+    /// The remarks, for a terminal.
     pub remarks: String,
 }
 
 impl Origin {
-    /// As the program calls itself.
+    /// Returns the name that the program has for itself.
     pub fn name(self) -> &'static str {
         match self {
             Origin::Verl => "verl",
@@ -60,12 +60,12 @@ impl Origin {
         }
     }
 
-    /// Every key that is known, for the book.
+    /// Returns every key that is known, for the book.
     pub fn keys(self) -> impl Iterator<Item = Key> {
         rows::keys(self.rows(), self.idle())
     }
 
-    /// Where its keys were read.
+    /// Returns the sources that its keys were read in.
     pub fn source(self) -> &'static str {
         match self {
             Origin::Verl => verl::SOURCE,
@@ -87,7 +87,7 @@ impl Origin {
         }
     }
 
-    /// Whose configuration this is, by the tables that only one of them has.
+    /// Finds the program whose configuration this is, by the tables that only one of them has.
     fn of(settings: &Settings) -> Option<Self> {
         let has = |tables: &[&str]| {
             settings.keys().any(|key| tables.iter().any(|table| key.starts_with(table)))
@@ -102,8 +102,9 @@ impl Origin {
     }
 }
 
-/// Translates the configuration in `text`: YAML, or by the name of `path` a shell script (`.sh`) or lines
-/// of `key=value`. `overrides`, each `key=value`, are put over it as their own programs do.
+/// Translates the configuration in `text`. It is a shell script if `path` ends in `.sh` or the text begins with
+/// `#!`, else lines of `key=value` or YAML. `overrides`, each `key=value`, are put over it as the programs
+/// themselves do.
 ///
 /// # Errors
 /// When the text can't be read, belongs to neither program, or makes no valid recipe.
@@ -151,7 +152,7 @@ fn translate(row: &Row, settings: &Settings, draft: &mut Draft) {
     match row.rule {
         Rule::Same => draft.take(row.here, row.name),
         Rule::By(function) => function(settings, draft),
-        Rule::Read | Rule::Lacks(_) => return, // `sort_out` speaks of these.
+        Rule::Read | Rule::Lacks(_) => return, // `sort_out` handles these.
     }
     let fits = !settings.get(row.name).is_open() && (row.fits)(settings);
     if settings.is_given(row.name) && fits && !row.says.is_empty() {
@@ -159,7 +160,7 @@ fn translate(row: &Row, settings: &Settings, draft: &mut Draft) {
     }
 }
 
-/// Says of every key that no recipe got anything from why that is.
+/// Gives the reason for every key that added nothing to the recipe.
 fn sort_out(settings: &Settings, origin: Origin, notes: &mut Notes) {
     let index = Index::new(origin.rows(), origin.idle());
     for key in settings.keys() {
@@ -176,7 +177,7 @@ fn sort_out(settings: &Settings, origin: Origin, notes: &mut Notes) {
                     false => notes.lacks(key, &value.to_string(), says),
                 }
             }
-            // What is read as a number or a yes can't be, and counted as if nothing were said.
+            // Such a value can't be read as a number or as true, and counted as if the key were left out.
             Known::Row(_) if value.is_open() && !notes.is_said(key) => {
                 let why = "only the other program knows the rest of this value: set it yourself";
                 notes.lacks(key, &value.to_string(), why);

@@ -1,25 +1,25 @@
-//! What has to be said about a translation.
+//! The remarks about a translation.
 
 use std::{borrow::Cow, collections::HashSet, fmt::Write as _};
 
-/// Characters that are shown of a value.
+/// The most characters that are shown of a value.
 const MOST_SHOWN: usize = 200;
 
-/// Remarks by what kind they are of, in the order of the configuration.
+/// The remarks of each kind, in the order of the configuration.
 #[derive(Default)]
 pub(super) struct Notes {
-    /// Keys that something is said about.
+    /// Keys that have a remark.
     said: HashSet<String>,
-    /// Remarks that are made, so that none is made twice.
+    /// Remarks that were made, so that none is made twice.
     made: HashSet<(String, String)>,
-    /// `key = value` with what is different.
+    /// `key = value` with the difference.
     differs: Vec<(String, String)>,
-    /// `key = value` with why there is no counterpart.
+    /// `key = value` with the reason why there is no counterpart.
     lacks: Vec<(String, String)>,
     /// Reasons with the keys that they hold for.
     idle: Vec<(&'static str, Vec<String>)>,
     unknown: Vec<String>,
-    /// What is to be known about the file as a whole.
+    /// Remarks about the file as a whole.
     general: Vec<String>,
 }
 
@@ -57,18 +57,18 @@ impl Notes {
         }
     }
 
-    /// Whether something is said about a key.
+    /// Tells whether a key has a remark.
     pub(super) fn is_said(&self, key: &str) -> bool {
         self.said.contains(key)
     }
 
-    /// As comments for the end of the recipe.
+    /// Returns the remarks as comments for the end of the recipe.
     pub(super) fn comments(&self) -> String {
         let lines = self.lines();
         lines.iter().map(|line| format!("# {line}").trim_end().to_owned() + "\n").collect()
     }
 
-    /// For a terminal, with a summary first.
+    /// Returns the remarks for a terminal, with a summary first.
     pub(super) fn page<'k>(&self, origin: &str, keys: impl Iterator<Item = &'k str>) -> String {
         let translated = keys.filter(|&key| !self.said.contains(key)).count();
         let idle: usize = self.idle.iter().map(|(_, keys)| keys.len()).sum();
@@ -116,7 +116,7 @@ impl Notes {
     }
 }
 
-/// The beginning of a value, where it is long.
+/// Returns the beginning of a value that is long, and any other value whole.
 pub(super) fn shown(value: &str) -> Cow<'_, str> {
     match value.char_indices().nth(MOST_SHOWN) {
         Some((end, _)) => format!("{} …", &value[..end]).into(),
@@ -124,12 +124,12 @@ pub(super) fn shown(value: &str) -> Cow<'_, str> {
     }
 }
 
-/// Cuts a text into lines of at most 96 characters, all but the first further in.
+/// Cuts a text into lines of at most 96 characters. All lines but the first are indented further.
 fn wrap(text: &str, lines: &mut Vec<String>) {
     const WIDTH: usize = 96;
     let mut line = String::from("  ");
     let mut empty = true;
-    // A line break inside would end the comment that it stands in.
+    // A line break in the text would end the comment that it stands in.
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()) {
         if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
             lines.push(std::mem::replace(&mut line, String::from("    ")));

@@ -1,27 +1,27 @@
-//! What a row of the table of keys is.
+//! The rows of the tables that translate another program's keys.
 
 use std::collections::HashMap;
 
 use super::{Draft, Settings};
 
-/// A key of another program, and what it is here.
+/// A key of another program, and its meaning here.
 pub(super) struct Row {
-    /// As that program spells it; `a.b.*` stands for all keys below `a.b` that have no row.
+    /// The key as that program spells it. `a.b.*` stands for all keys below `a.b` that have no row.
     pub(super) name: &'static str,
-    /// Its value when it is left out, as YAML; empty if that says nothing.
+    /// The value of a key that is left out, as YAML; empty if that says nothing.
     pub(super) default: &'static str,
-    /// Our key or keys, empty if there is none.
+    /// Our key or keys; empty if there is none.
     pub(super) here: &'static str,
     pub(super) rule: Rule,
-    /// What is different, or why there is none; at most three sentences.
+    /// The difference, or the reason why there is no key here; at most three sentences.
     pub(super) says: &'static str,
-    /// Whether what is said holds beside the other keys.
+    /// Tells whether `says` holds beside the other keys.
     pub(super) fits: fn(&Settings) -> bool,
 }
 
 impl Row {
-    /// The row, where what it says holds beside some settings only; beside others the key is idle if
-    /// it has no counterpart.
+    /// Returns the row for a `says` that holds only beside some settings. Beside others the key is idle, if it has
+    /// no counterpart.
     pub(super) const fn when(self, fits: fn(&Settings) -> bool) -> Row {
         Row { fits, ..self }
     }
@@ -31,15 +31,15 @@ fn always(_: &Settings) -> bool {
     true
 }
 
-/// How a value gets into a recipe.
+/// The way in which a value gets into a recipe.
 pub(super) enum Rule {
-    /// As it is, under `here`.
+    /// It is written as it is, under `here`.
     Same,
-    /// By a function, which may read other keys too.
+    /// A function writes it. The function may read other keys too.
     By(fn(&Settings, &mut Draft)),
-    /// By the function of another row.
+    /// The function of another row reads it.
     Read,
-    /// Not at all, and it matters, unless it has one of these values.
+    /// It gets into no recipe, and that matters unless it is one of these values.
     Lacks(&'static [&'static str]),
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Group {
     pub(super) keys: &'static str,
 }
 
-/// Why a key means nothing here.
+/// The reason why a key means nothing here.
 #[derive(Clone, Copy)]
 pub(super) enum Idle {
     Cluster,
@@ -66,13 +66,17 @@ pub(super) enum Idle {
 }
 
 impl Idle {
-    /// To stand behind "mean nothing here:".
+    /// Returns the words that follow "mean nothing here:".
     pub(super) fn says(self) -> &'static str {
         match self {
             Idle::Cluster => {
-                "one process computes on one device; there are no nodes, ranks or jobs"
+                "one process computes; `device.count` gives it several devices of one machine; \
+                 there are no nodes, ranks or jobs"
             }
-            Idle::Engine => "sampling is Firebrick's own; there is no vLLM or SGLang to set up",
+            Idle::Engine => {
+                "by default Firebrick samples itself; `rollout.engine` names servers that were \
+                 started elsewhere"
+            }
             Idle::Memory => {
                 "memory and speed are another machine's; `firebrick plan` says what fits, \
                  train.micro_batch_tokens and rollout.max_sequences change it"
@@ -91,19 +95,19 @@ impl Idle {
 /// A key as the book shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// As the other program spells it.
+    /// The key as the other program spells it.
     pub name: String,
-    /// Its value there when it is left out; empty if that says nothing.
+    /// Its value in that program when it is left out; empty if that says nothing.
     pub default: &'static str,
     /// Our key or keys; empty if there is none.
     pub here: &'static str,
-    /// What is different, or why there is none; empty if nothing is.
+    /// The difference, or the reason why there is no key here; empty if there is neither.
     pub says: &'static str,
-    /// Whether it is about something that is not here, so that nothing is lost.
+    /// True if the key is about something that does not exist here, so that nothing is lost.
     pub idle: bool,
 }
 
-/// What is known of a key.
+/// The knowledge about a key.
 #[derive(Clone, Copy)]
 pub(super) enum Known {
     Row(&'static Row),
@@ -111,7 +115,7 @@ pub(super) enum Known {
     Nothing,
 }
 
-/// What is known of each key.
+/// The knowledge about each key.
 pub(super) struct Index(HashMap<String, Known>);
 
 impl Index {
@@ -123,9 +127,9 @@ impl Index {
         Index(rows.chain(idle).collect())
     }
 
-    /// What is known of `key`: by its own name, or by that of the nearest table above it.
+    /// Finds the knowledge about `key`, by its own name or by that of the nearest table above it.
     pub(super) fn find(&self, key: &str) -> Known {
-        // No name has more parts; a key of a million dots has as many tables above it.
+        // No name has more parts than this. A key of a million dots has a million tables above it.
         let tables: Vec<usize> = key.match_indices('.').take(16).map(|(dot, _)| dot).collect();
         let tables = tables.into_iter().rev().map(|dot| &key[..dot]);
         let mut above = [key].into_iter().chain(tables).map(|table| format!("{table}.*"));
@@ -134,7 +138,7 @@ impl Index {
     }
 }
 
-/// All of them, as the book shows them.
+/// Returns all keys, as the book shows them.
 pub(super) fn keys(rows: &'static [Row], groups: &'static [Group]) -> impl Iterator<Item = Key> {
     let rows = rows.iter().map(|row| Key {
         name: row.name.to_owned(),
@@ -157,12 +161,12 @@ impl Group {
     }
 }
 
-/// The same thing under another name.
+/// Makes the row of a key that is the same here under another name.
 pub(super) const fn same(name: &'static str, default: &'static str, here: &'static str) -> Row {
     Row { name, default, here, rule: Rule::Same, says: "", fits: always }
 }
 
-/// The same value, which has not quite the same effect.
+/// Makes the row of a key whose value is the same here, but not quite its effect.
 pub(super) const fn nearly(
     name: &'static str,
     default: &'static str,

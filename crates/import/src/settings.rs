@@ -1,4 +1,4 @@
-//! A configuration as a flat list of keys, whatever it was written in.
+//! A configuration as a flat list of keys, whatever its notation.
 
 use std::{collections::HashMap, fmt, path::Path};
 
@@ -9,29 +9,29 @@ use firebrick_recipe::{
 
 use super::{Budget, notes::Notes, rows::Row, shell};
 
-/// The keys of a configuration, dotted, in their order.
+/// The dotted keys of a configuration with their values, in their order.
 pub(super) struct Settings {
     given: Vec<(String, Value)>,
     places: HashMap<String, usize>,
-    /// What the keys that are left out have.
+    /// The values of the keys that are left out.
     defaults: HashMap<&'static str, Value>,
     budget: Budget,
 }
 
-/// A value, by the little that configurations have.
+/// A value, of one of the few types that configurations have.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Null,
     Bool(bool),
-    /// As TOML writes it.
+    /// The number as TOML writes it.
     Number(String),
     Text(String),
     List(Vec<Value>),
 }
 
 impl Settings {
-    /// Reads YAML; or a script, when the name ends in `.sh` or the text begins with `#!`; or lines of
-    /// `key=value`, when the first line that says something is one.
+    /// Reads YAML, a script or lines of `key=value`. It is a script if the name ends in `.sh` or the text begins
+    /// with `#!`. It is lines of `key=value` if the first line that is neither empty nor a comment is one.
     pub(super) fn read(path: &Path, text: &str, notes: &mut Notes) -> Result<Self, Problem> {
         let mut settings = Settings {
             given: Vec::new(),
@@ -90,7 +90,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Follows references such as `${data.max_prompt_length}`, and learns what is left out.
+    /// Follows references such as `${data.max_prompt_length}`, and learns the defaults of keys that are left out.
     pub(super) fn resolve(&mut self, rows: &'static [Row]) -> Result<(), Problem> {
         let own = rows.iter().filter(|row| !row.default.is_empty());
         self.defaults = own.map(|row| (row.name, Value::parse(row.default))).collect();
@@ -101,7 +101,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The keys that the configuration has.
+    /// Returns the keys that the configuration has.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.given.iter().map(|(key, _)| key.as_str())
     }
@@ -110,7 +110,7 @@ impl Settings {
         self.places.contains_key(key)
     }
 
-    /// The value, or the other program's default.
+    /// Returns the value, or the other program's default.
     pub(super) fn get(&self, key: &str) -> Value {
         let given = self.places.get(key).and_then(|&place| self.given.get(place));
         given
@@ -120,7 +120,7 @@ impl Settings {
             .unwrap_or(Value::Null)
     }
 
-    /// The first of these names of one thing that is given; else the first.
+    /// Returns the first of several names of one thing that is given, or else the first name.
     pub(super) fn first_of<'k>(&self, keys: &[&'k str]) -> &'k str {
         let given = keys.iter().copied().find(|key| self.is_given(key));
         given.or_else(|| keys.first().copied()).unwrap_or_default()
@@ -141,7 +141,7 @@ impl Settings {
         }
     }
 
-    /// A whole number, such as 32 or 32.0.
+    /// Returns a whole number, such as 32 or 32.0.
     pub(super) fn whole(&self, key: &str) -> Option<i64> {
         let number = self.number(key)?;
         (number.fract() == 0.0 && number.abs() < 1e15).then_some(number as i64)
@@ -156,7 +156,7 @@ impl Settings {
     }
 
     fn put(&mut self, key: &str, value: &str) {
-        // Hydra's signs for adding a key, which say nothing about its value.
+        // Hydra's signs for adding a key say nothing about its value.
         let key = key.trim().trim_start_matches('+');
         match key.strip_prefix('~') {
             Some(removed) => {
@@ -181,7 +181,7 @@ impl Settings {
     fn flatten(&mut self, key: String, node: &Node) -> Result<(), Problem> {
         match &node.kind {
             Kind::Mapping(entries) if !entries.is_empty() => {
-                // Which Python class a table fills says nothing about its values.
+                // `_target_` is the Python class that a table fills. It says nothing about the table's values.
                 for entry in entries.iter().filter(|entry| entry.key != "_target_") {
                     self.budget.spend(key.len())?;
                     self.flatten(format!("{key}.{}", entry.key), &entry.value)?;
@@ -192,12 +192,12 @@ impl Settings {
         Ok(())
     }
 
-    /// A reference that leads nowhere stays as it is.
+    /// Follows the references in a value. A reference that leads nowhere stays as it is.
     fn followed(&mut self, value: Value) -> Result<Value, Problem> {
         Ok(match value {
             Value::Text(text) => {
                 let mut value = Value::Text(text);
-                // A chain of references that is longer is a circle.
+                // A longer chain of references is a circle.
                 for _ in 0..8 {
                     let Value::Text(text) = &value else { break };
                     match self.follow_once(text)? {
@@ -236,7 +236,7 @@ impl Settings {
 }
 
 impl Value {
-    /// A value on a command line: what YAML takes it for in one line, else a text.
+    /// Reads a value on a command line as one line of YAML, or else as a text.
     pub(super) fn parse(text: &str) -> Self {
         match yaml::parse(text) {
             Ok(Some(node)) if !matches!(node.kind, Kind::Mapping(_)) => Value::of(&node),
@@ -255,12 +255,12 @@ impl Value {
             }
             Kind::Sequence(items) => Value::List(items.iter().map(Value::of).collect()),
             Kind::Mapping(entries) if entries.is_empty() => Value::Null,
-            // Lists of tables: what is in them no row asks for.
+            // These stand in lists of tables. No row asks for their keys.
             Kind::Mapping(_) => Value::Text("{…}".into()),
         }
     }
 
-    /// Bytes that a copy takes, about.
+    /// Returns the approximate number of bytes that a copy takes.
     fn size(&self) -> usize {
         let inside = match self {
             Value::Text(text) | Value::Number(text) => text.len(),
@@ -270,7 +270,7 @@ impl Value {
         size_of::<Value>() + inside
     }
 
-    /// Whether a part of it is known only where the other program runs, such as `${HOME}`.
+    /// Tells whether a part of the value is known only where the other program runs, such as `${HOME}`.
     pub(super) fn is_open(&self) -> bool {
         match self {
             Value::Text(text) => text.contains("${") || text.contains("$("),
@@ -280,7 +280,7 @@ impl Value {
     }
 }
 
-/// As it might stand in YAML, on one line.
+/// Writes the value as it might stand in YAML, on one line.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -298,12 +298,12 @@ impl fmt::Display for Value {
     }
 }
 
-/// Whether a line is `a.b=value`, which YAML never has so.
+/// Tells whether a line is `a.b=value`, which YAML never has in this form.
 pub(super) fn is_override(line: &str) -> bool {
     line.split_once('=').is_some_and(|(key, _)| is_key(key))
 }
 
-/// Whether this may be the dotted key of an override, with Hydra's signs in front.
+/// Tells whether a text may be the dotted key of an override, with Hydra's signs in front.
 pub(super) fn is_key(text: &str) -> bool {
     let key = text.trim_start_matches(['+', '~']);
     let mut parts = key.split('.');

@@ -1,8 +1,8 @@
 //! The overrides that stand in a shell script, with the variables that the script itself sets.
 //!
-//! Nothing is executed: no command is run, no file opened, no variable of the environment read. Lines
-//! are taken from top to bottom, so what stands in an `if` counts as if it were true. What depends on
-//! anything else stays in the value as `${NAME}`, for the user to see.
+//! Nothing is executed: no command is run, no file opened, no variable of the environment read. Lines are taken
+//! from top to bottom, so the lines in an `if` count as if its condition were true. Anything that depends on more
+//! than the script stays in the value as `${NAME}`, for the user to see.
 
 mod arithmetic;
 mod words;
@@ -17,21 +17,21 @@ use super::{
 use firebrick_recipe::Problem;
 use words::{Piece, Word};
 
-/// Words behind which a shell may not do what stands there, or more than once.
+/// Words after which a shell may skip commands, or repeat them.
 const CONDITIONS: [&str; 7] = ["if", "elif", "else", "for", "while", "until", "case"];
 
-/// Words that an assignment may stand behind.
+/// Words that may stand in front of an assignment.
 const BEFORE_ASSIGNMENTS: [&str; 7] =
     ["export", "local", "declare", "readonly", "then", "else", "do"];
 
 /// Commands whose arguments are no configuration.
 const OTHERS: [&str; 9] = ["[", "[[", "test", "echo", "cd", "mkdir", "set", "unset", "exit"];
 
-/// Arguments that choose a configuration which is put below the overrides.
+/// Arguments that choose a configuration for the overrides to be put over.
 const CHOOSES: [&str; 6] = ["--config-name", "--config-path", "--config-dir", "-cn", "-cp", "-cd"];
 
-/// `key` and `value` of every argument such as `a.b=${X}`, in their order. What may hold overrides and
-/// can't be read is remarked on.
+/// Returns `key` and `value` of every argument such as `a.b=${X}`, in their order. Adds a remark on every part
+/// that may hold overrides and can't be read.
 pub(super) fn overrides(
     script: &str,
     notes: &mut Notes,
@@ -88,7 +88,7 @@ pub(super) fn overrides(
     Ok(found)
 }
 
-/// The keys of overrides in a text that is none itself.
+/// Returns the keys of overrides in a text that is no override itself.
 fn overrides_within(text: &str) -> impl Iterator<Item = String> {
     text.split_whitespace()
         .filter(|part| is_override(part))
@@ -96,15 +96,15 @@ fn overrides_within(text: &str) -> impl Iterator<Item = String> {
         .map(|(key, _)| key.to_owned())
 }
 
-/// What the script has set so far.
+/// The variables that the script has set so far.
 struct Variables<'a> {
     values: HashMap<String, String>,
-    /// For what is filled in; what stands in the script is no larger than it.
+    /// The budget for values that are filled in. Values that stand in the script are no larger than the script.
     budget: &'a mut Budget,
 }
 
 impl Variables<'_> {
-    /// Sets a variable, or adds to it where the name ends in `+`.
+    /// Sets a variable, or adds to it if the name ends in `+`.
     fn set(&mut self, name: &str, value: String) {
         match name.strip_suffix('+') {
             Some(name) => self.values.entry(name.to_owned()).or_default().push_str(&value),
@@ -114,7 +114,7 @@ impl Variables<'_> {
         }
     }
 
-    /// The word as one text.
+    /// Returns the word as one text.
     fn expand(&mut self, word: &Word) -> Result<String, Problem> {
         let mut text = String::new();
         for piece in &word.0 {
@@ -123,7 +123,7 @@ impl Variables<'_> {
         Ok(text)
     }
 
-    /// The arguments that a word becomes: outside of quotes, what a variable holds is split at spaces.
+    /// Returns the arguments that a word becomes. Outside of quotes, the value of a variable is split at spaces.
     fn fields(&mut self, word: &Word) -> Result<Vec<String>, Problem> {
         let mut fields = Vec::new();
         let mut field: Option<String> = None;
@@ -157,7 +157,7 @@ impl Variables<'_> {
                 (None, None) => format!("${{{name}}}"),
             },
             Piece::Arithmetic(sum) => {
-                // A longer text is no number, and would be read again at every place.
+                // A longer text is no number, and would be read again wherever it is used.
                 let short =
                     |name: &str| self.values.get(name).filter(|value| value.len() <= 64).cloned();
                 let value = arithmetic::value(sum, &short);
@@ -167,7 +167,7 @@ impl Variables<'_> {
         })
     }
 
-    /// Says what may be lost with an argument that is no override.
+    /// Adds a remark if something may be lost with an argument that is no override.
     fn remark(&self, field: &str, notes: &mut Notes) {
         let option = field.split_once('=').map_or(field, |(option, _)| option);
         if CHOOSES.contains(&option) {

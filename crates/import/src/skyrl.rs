@@ -1,4 +1,4 @@
-//! SkyRL's keys.
+//! The table of SkyRL's keys, with the translation of each.
 
 mod idle;
 
@@ -6,15 +6,15 @@ use super::{
     Draft, Row, Settings,
     rows::{by, lacks, nearly, read, same},
     translate::{
-        self, CRITIC_RATE, IMPORTANCE, PASSES, adapters, betas, completions, critic, estimator,
-        eval_top_p, every, group, has_critic, importance, name, or_none, refilled, template,
-        verifier,
+        self, CORRECTION, CRITIC_RATE, IMPORTANCE, PASSES, TURNS, adapters, betas, completions,
+        critic, estimator, eval_top_p, every, group, has_critic, importance, name, or_none,
+        refilled, template, verifier,
     },
 };
 
 pub(super) use idle::IDLE;
 
-/// Where they were read.
+/// The sources that the keys were read in.
 pub(super) const SOURCE: &str = "\
     NovaSky-AI/SkyRL (2026): the guide `docs/content/docs/algorithms/dapo.mdx` at 9e8054b, \
     the scripts of `examples/train/algorithms/dapo` at 844019e with `main_dapo.py` at \
@@ -39,7 +39,8 @@ pub(super) static ROWS: &[Row] = &[
         "`all-linear` is all seven projections; other names have to be among them."),
     lacks("trainer.policy.model.lora.dropout", "0", &["0", "0.0"], "There is no dropout."),
     lacks("trainer.policy.model.lora.init_method", "kaiming", &["kaiming"], "Adapters begin as in PEFT."),
-    lacks("trainer.policy.model.lora.exclude_modules", "null", &["null"], "`model.lora.targets` lists those that get one."),
+    lacks("trainer.policy.model.lora.exclude_modules", "null", &["null"],
+        "`model.lora.targets` lists the projections that get an adapter."),
     lacks("trainer.policy.model_config_kwargs.*", "", &["null"],
         "config.json is used as it is: change it in the model's folder."),
     by("generator.chat_template_kwargs.*", "", "data.template_options",
@@ -64,36 +65,38 @@ pub(super) static ROWS: &[Row] = &[
     same("generator.sampling_params.top_p", "1.0", "rollout.top_p"),
     by("generator.sampling_params.top_k", "-1", "rollout.top_k",
         |settings, draft| or_none("generator.sampling_params.top_k", "rollout.top_k", settings, draft), "Off is 0 here and -1 there."),
-    lacks("generator.sampling_params.min_p", "0.0", &["0", "0.0"], "Sampling knows top_p and top_k."),
+    lacks("generator.sampling_params.min_p", "0.0", &["0", "0.0"],
+        "Sampling has top_p and top_k only."),
     lacks("generator.sampling_params.repetition_penalty", "1.0", &["1", "1.0"],
-        "The policy samples from what it learns."),
+        "The policy samples without a penalty, from the distribution that it learns."),
     lacks("generator.sampling_params.stop", "null", &["null"],
         "A completion ends with the model's own stop tokens."),
-    lacks("generator.max_turns", "1", &["1"], "A completion is one turn."),
-    lacks("generator.step_wise_trajectories", "false", &["false"], "A completion is one turn."),
+    lacks("generator.max_turns", "1", &["1"], TURNS),
+    lacks("generator.step_wise_trajectories", "false", &["false"], TURNS),
     lacks("generator.vision_language_generator", "false", &["false"], "Prompts are text."),
     by("trainer.algorithm.dynamic_sampling.type", "null", "sampling.dynamic", dynamic,
-        "SkyRL looks at rewards before the \
-         punishment for length, as here; groups beyond the step's are thrown away as there: \
-         `sampling.surplus = \"drop\"`.").when(is_refilled),
+        "Both look at rewards before the punishment for length. Surplus groups are thrown away, as \
+         in SkyRL: `sampling.surplus = \"drop\"`.").when(is_refilled),
     read("trainer.algorithm.dynamic_sampling.max_sample_batches", "30", "sampling.max_rounds",
-        "Every batch has train_batch_size prompts there; a round here has at most as many, after the first \
-         those that should fill the step. SkyRL ends with an error at the cap, so `sampling.on_cap = \
-         \"error\"`; the default here trains on what there is. Endless is 0 here, and 0 or less there.")
+        "A batch has train_batch_size prompts there. A round here has at most as many; later \
+         rounds have as many as should fill the step. SkyRL ends with an error at the cap, so \
+         `sampling.on_cap = \"error\"`; no cap is 0 here, and 0 or less there.")
         .when(is_refilled),
     read("trainer.algorithm.dynamic_sampling.min_replace_ratio", "0.3", "sampling.dynamic.min_ratio", ""),
     read("trainer.algorithm.zero_variance_filter", "false", "sampling.dynamic",
-        "`drop`, unless dynamic sampling is on: groups without spread are then gone before.")
+        "It becomes `drop`, unless dynamic sampling is on, which removes groups without spread \
+         earlier.")
         .when(|settings| settings.truth("trainer.algorithm.zero_variance_filter")),
     read("trainer.algorithm.zero_variance_filter_tol", "1e-6", "sampling.tolerance",
-        "Between the largest and the smallest accuracy.")
+        "The tolerance here is between the largest and the smallest accuracy.")
         .when(|settings| settings.truth("trainer.algorithm.zero_variance_filter")),
 
     // Reward
     by("environment.env_class", "gsm8k", "reward.kind", environment, ""),
     by("trainer.algorithm.overlong_buffer_len", "", "reward.overlong.buffer", overlong,
-        "Of its DAPO example only. Where a completion is longer than the limit, which is not possible in one \
-         turn, SkyRL's reward is 0 and the paper's the whole punishment, as here."),
+        "This key is only in SkyRL's DAPO example. If a completion is longer than the limit, which \
+         one turn cannot be, SkyRL's reward is 0; the paper and Firebrick give the whole \
+         punishment."),
     read("trainer.algorithm.overlong_buffer_penalty_factor", "", "reward.overlong.penalty", ""),
     read("trainer.algorithm.overlong_buffer.len", "", "reward.overlong.buffer",
         "`overlong_buffer_len` in older versions, and in the guide."),
@@ -102,10 +105,11 @@ pub(super) static ROWS: &[Row] = &[
     lacks("trainer.algorithm.max_response_length", "null", &["null"],
         "The punishment ends at `rollout.max_completion_tokens`."),
     nearly("generator.apply_overlong_filtering", "false", "reward.overlong.filter",
-        "Only what was cut off at the limit is left out, there whatever does not end with a stop token; in \
-         one turn that is the same."),
+        "Firebrick leaves out completions that were cut off at the limit; SkyRL leaves out all \
+         that do not end with a stop token. In one turn that is the same."),
     by("generator.zero_reward_on_non_stop", "false", "reward.stop.replace", non_stop,
-        "`form = \"as_written\"`, because a 0 in place of a -1 is a bonus; `sign_safe` would not give it."),
+        "`form = \"as_written\"`, because a 0 in place of a -1 is a bonus, which `sign_safe` would \
+         not give."),
 
     // Advantage
     by("trainer.algorithm.advantage_estimator", "grpo", "advantage.kind",
@@ -131,7 +135,7 @@ pub(super) static ROWS: &[Row] = &[
     lacks("trainer.critic.optimizer_config.scheduler", "constant_with_warmup",
         &["constant_with_warmup", "constant"], "The critic has the policy's, `optim.schedule`.").when(gae),
     lacks("trainer.critic.optimizer_config.*", "", &["null"],
-        "The critic has the policy's, `optim`, but for its learning rate.").when(gae),
+        "The critic has the policy's settings, `optim`, except the learning rate.").when(gae),
     lacks("trainer.critic.model.path", "null", &["null"], "A separate critic begins with the policy's weights.").when(gae),
     lacks("trainer.critic.model.lora.rank", "0", &[], "The critic has adapters where the policy has some.").when(gae),
     lacks("trainer.critic.*", "", &["null"], "The critic has no such setting.").when(gae),
@@ -156,7 +160,7 @@ pub(super) static ROWS: &[Row] = &[
             kind.as_deref() == Some("token_mean_legacy")
         }),
     read("trainer.algorithm.max_seq_len", "null", "loss.constant_length", ""),
-    by("trainer.algorithm.use_kl_loss", "true", "loss.kl", kl, "On if nothing is said there, off here."),
+    by("trainer.algorithm.use_kl_loss", "true", "loss.kl", kl, "By default on there, off here."),
     read("trainer.algorithm.kl_loss_coef", "0.001", "loss.kl.coef", ""),
     read("trainer.algorithm.kl_estimator_type", "k3", "loss.kl.kind", ""),
     by("trainer.algorithm.use_entropy_loss", "false", "loss.entropy_coef",
@@ -168,7 +172,8 @@ pub(super) static ROWS: &[Row] = &[
     read("trainer.algorithm.entropy_loss_coef", "0.01", "loss.entropy_coef", ""),
     lacks("trainer.algorithm.temperature", "null", &["null"], "The loss has the temperature of the rollout."),
     lacks("trainer.algorithm.cispo.cispo_anchor", "old", &["old"],
-        "One program samples and trains: the two policies are one."),
+        "By default Firebrick samples with the trainer's weights and numerics: the two policies \
+         are one but for rounding."),
     by("trainer.algorithm.use_tis", "false", "loss.importance_cap",
         |settings, draft| {
             let key = "trainer.algorithm.tis_imp_ratio_cap";
@@ -188,7 +193,7 @@ pub(super) static ROWS: &[Row] = &[
     read("trainer.algorithm.off_policy_correction.token_tis_ratio_clip_high", "2.0",
         "loss.importance_cap", ""),
     lacks("trainer.algorithm.off_policy_correction.sequence_mask_metric", "null", &["null"],
-        "One program samples and trains: it has the log-probabilities that it sampled with."),
+        CORRECTION),
 
     // Optimizer
     same("trainer.policy.optimizer_config.lr", "1e-6", "optim.lr"),
@@ -213,15 +218,16 @@ pub(super) static ROWS: &[Row] = &[
         "The reference of `loss.kl` is the policy that the run began with."),
     lacks("trainer.update_ref_every_epoch", "false", &["false"],
         "The reference of `loss.kl` is the policy that the run began with."),
-    lacks("trainer.fully_async.enabled", "false", &["false"], "A step samples, then updates."),
+    lacks("trainer.fully_async.enabled", "false", &["false"],
+        "`rollout.max_staleness = 1` samples one step ahead."),
 
     // Run
     by("trainer.max_training_steps", "null", "train.steps",
         |_, draft| draft.take("train.steps", "trainer.max_training_steps"), ""),
     by("trainer.epochs", "1", "train.epochs", epochs,
-        "The run ends when all prompts were drawn so often, or after `train.steps`, whichever comes first: \
-         raise that as well. A pass is the number of prompts divided by `sampling.prompts_per_step`, and fewer \
-         steps with dynamic sampling."),
+        "The run ends when all prompts were drawn so often, or after `train.steps`, whichever \
+         comes first: raise `train.steps` as well. A pass is the number of prompts divided by \
+         `sampling.prompts_per_step`, and fewer steps with dynamic sampling."),
     same("trainer.seed", "42", "seed"),
     by("trainer.eval_interval", "5", "eval.every",
         |settings, draft| every("trainer.eval_interval", "eval.every", settings, draft), ""),
@@ -308,7 +314,7 @@ fn overlong(settings: &Settings, draft: &mut Draft) {
     };
     let (length, factor) = (key("len"), key("penalty_factor"));
     if settings.is_given(&length) || settings.is_given(&factor) {
-        // What its example has where one of the two is left out.
+        // SkyRL's example has these values if one of the two is left out.
         let defaults = (Some(512), Some(1.0));
         translate::overlong([&length, &factor], defaults, settings, draft);
     }
@@ -345,7 +351,7 @@ fn policy_loss(settings: &Settings, draft: &mut Draft) {
     }
 }
 
-/// The bounds of all losses but one, which has its own.
+/// Translates a bound of the losses, but for `cispo`, which has bounds of its own.
 fn clip(bound: &str, here: &str, settings: &Settings, draft: &mut Draft) {
     let kind = settings.text(&format!("{ALGORITHM}.policy_loss_type"));
     if kind.as_deref() != Some("cispo") {

@@ -1,8 +1,8 @@
-//! How to translate what both programs have, each under its own keys.
+//! Translations of settings that both programs have, each under its own keys.
 
 use super::{Draft, Settings, rows::Idle, settings::Value};
 
-/// The three keys of an adapter, which both programs have.
+/// Translates the three keys of an adapter, which both programs have.
 pub(super) fn adapters(
     rank: &str,
     alpha: &str,
@@ -25,11 +25,11 @@ pub(super) fn adapters(
     }
 }
 
-/// Options of the chat template, whose names are the template's.
+/// Translates the options of the chat template. Their names are the template's.
 pub(super) fn template(settings: &Settings, draft: &mut Draft, table: &str) {
     for key in settings.keys() {
         let Some(option) = key.strip_prefix(table) else { continue };
-        // The name goes into the recipe as it stands, so it may not be more than a name.
+        // The name goes into the recipe as it stands, so it has to be a plain name.
         match option.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
             true => draft.take(&format!("data.template_options.{option}"), key),
             false => draft.lacks(key, "Set `data.template_options` yourself."),
@@ -37,7 +37,7 @@ pub(super) fn template(settings: &Settings, draft: &mut Draft, table: &str) {
     }
 }
 
-/// A group of one is for a critic alone.
+/// Translates the size of a group. Only a critic can use a group of one.
 pub(super) fn group(key: &str, estimator: &str, settings: &Settings, draft: &mut Draft) {
     match settings.whole(key) {
         Some(1) if !has_critic(estimator, settings) => {
@@ -47,7 +47,7 @@ pub(super) fn group(key: &str, estimator: &str, settings: &Settings, draft: &mut
     }
 }
 
-/// Dynamic sampling as verl and SkyRL do it: up to a number of rounds, then an error.
+/// Translates dynamic sampling as verl and SkyRL do it: up to a number of rounds, then an error.
 pub(super) fn refilled(rounds: i64, cap: &str, key: &str, draft: &mut Draft) {
     draft.set("sampling.max_rounds", rounds.max(0), cap);
     if rounds > 0 {
@@ -77,7 +77,7 @@ pub(super) fn estimator(key: &str, by_std: &str, settings: &Settings, draft: &mu
     }
 }
 
-/// Only where held-out answers are sampled; `temperature` is that of the evaluation.
+/// Translates `top_p` of the evaluation, if it samples its answers. `temperature` is the evaluation's.
 pub(super) fn eval_top_p(
     key: &str,
     temperature: Option<f64>,
@@ -91,7 +91,7 @@ pub(super) fn eval_top_p(
     }
 }
 
-/// The soft punishment, which takes both of its numbers.
+/// Translates the soft punishment, which takes both of its numbers.
 pub(super) fn overlong(
     [length, factor]: [&str; 2],
     defaults: (Option<i64>, Option<f64>),
@@ -118,7 +118,7 @@ pub(super) fn overlong(
     }
 }
 
-/// Truncated importance weights by token, which are the ones that are here.
+/// Translates truncated importance weights by token. There are no others here.
 pub(super) fn importance(key: &str, cap: &str, settings: &Settings, draft: &mut Draft) {
     match settings.text(key).as_deref() {
         None | Some("null" | "none") => {}
@@ -130,9 +130,16 @@ pub(super) fn importance(key: &str, cap: &str, settings: &Settings, draft: &mut 
     }
 }
 
-/// What is said of importance weights.
-pub(super) const IMPORTANCE: &str = "Sampling is Firebrick's own, with the trainer's weights and numerics: \
-    the weights are 1 but for rounding, and cost a pass over the step.";
+/// The remark on importance weights.
+pub(super) const IMPORTANCE: &str = "By default Firebrick samples with the trainer's weights and numerics. The importance weights \
+     are then 1 but for rounding, and cost a pass over the step.";
+
+/// The remark on other corrections for a sampler that differs from the trainer.
+pub(super) const CORRECTION: &str = "By default Firebrick samples with the trainer's weights and numerics, so only rounding is \
+     left to correct. Otherwise there are `loss.importance_cap` and `loss.importance_range`.";
+
+/// The remark on conversations.
+pub(super) const TURNS: &str = "Conversations of several turns are `[environment]`.";
 
 pub(super) fn betas(key: &str, settings: &Settings, draft: &mut Draft) {
     if let Value::List(betas) = settings.get(key) {
@@ -146,7 +153,7 @@ pub(super) fn betas(key: &str, settings: &Settings, draft: &mut Draft) {
     }
 }
 
-/// A mini-batch in completions, from one in prompts.
+/// Translates a mini-batch in prompts to one in completions.
 pub(super) fn completions(key: &str, group: &str, settings: &Settings, draft: &mut Draft) {
     match (settings.whole(key), settings.whole(group)) {
         (Some(prompts), Some(group)) => {
@@ -156,7 +163,7 @@ pub(super) fn completions(key: &str, group: &str, settings: &Settings, draft: &m
     }
 }
 
-/// A number of steps between two of something; -1 is never.
+/// Translates a number of steps between two events; -1 is never.
 pub(super) fn every(key: &str, here: &str, settings: &Settings, draft: &mut Draft) {
     match settings.whole(key) {
         Some(steps) if steps > 0 => draft.set(here, steps, key),
@@ -167,12 +174,12 @@ pub(super) fn every(key: &str, here: &str, settings: &Settings, draft: &mut Draf
     }
 }
 
-/// A number where 0 here is what null or -1 is there: no bound.
+/// Translates a number for which 0 here, and null or -1 there, is no bound.
 pub(super) fn or_none(key: &str, here: &str, settings: &Settings, draft: &mut Draft) {
     draft.set(here, settings.whole(key).unwrap_or(0).max(0), key);
 }
 
-/// The run's name, where it can be that of a folder.
+/// Translates the run's name, if it can be the name of a folder.
 pub(super) fn name(key: &str, settings: &Settings, draft: &mut Draft) {
     let Some(name) = settings.text(key) else { return };
     match firebrick_core::check_run_name(&name) {
@@ -181,7 +188,8 @@ pub(super) fn name(key: &str, settings: &Settings, draft: &mut Draft) {
     }
 }
 
-/// What goes with GAE, each as our key and theirs: the critic is a model of its own in both programs.
+/// Translates the keys that go with GAE, each a pair of our key and theirs. The critic is a model of its own in
+/// both programs.
 pub(super) fn critic(
     estimator: &str,
     keys: &[(&str, &str)],
@@ -193,7 +201,7 @@ pub(super) fn critic(
             draft.take(here, key);
         }
         draft.set("critic.kind", "separate", estimator);
-        // Both take half of the squared error as it is.
+        // Both programs take half of the squared error as it is.
         draft.set("critic.coef", 1.0, estimator);
     } else {
         for (_, key) in keys.iter().filter(|(_, key)| settings.is_given(key)) {
@@ -202,16 +210,16 @@ pub(super) fn critic(
     }
 }
 
-/// Only this estimator has a critic, in both programs.
+/// Tells whether the estimator has a critic. In both programs only `gae` has one.
 pub(super) fn has_critic(estimator: &str, settings: &Settings) -> bool {
     settings.text(estimator).as_deref() == Some("gae")
 }
 
-/// What is said of the critic's learning rate.
+/// The remark on the critic's learning rate.
 pub(super) const CRITIC_RATE: &str =
     "It rises with `optim.warmup_steps` here; there the policy's warm-up is not the critic's.";
 
-/// What is said of several passes over a step.
-pub(super) const PASSES: &str = "Each completion is used once in a step. `train.adaptive = { n_min = k, \
-    n_max = k, kl_stop = 1e9 }` makes k updates with a mini-batch before the next one, where there all \
-    mini-batches are gone through k times.";
+/// The remark on several passes over a step.
+pub(super) const PASSES: &str = "A step uses each completion once. `train.adaptive = { n_min = k, n_max = k, kl_stop = 1e9 }` \
+     makes k updates with a mini-batch before the next mini-batch; the other program goes through \
+     all mini-batches k times.";

@@ -1,4 +1,4 @@
-//! verl's keys.
+//! The table of verl's keys, with the translation of each.
 
 mod idle;
 
@@ -7,15 +7,15 @@ use super::{
     rows::{by, lacks, nearly, read, same},
     settings::Value,
     translate::{
-        self, CRITIC_RATE, IMPORTANCE, PASSES, adapters, betas, completions, critic, estimator,
-        eval_top_p, every, group, has_critic, importance, name, or_none, refilled, template,
-        verifier,
+        self, CORRECTION, CRITIC_RATE, IMPORTANCE, PASSES, TURNS, adapters, betas, completions,
+        critic, estimator, eval_top_p, every, group, has_critic, importance, name, or_none,
+        refilled, template, verifier,
     },
 };
 
 pub(super) use idle::IDLE;
 
-/// Where they were read.
+/// The sources that the keys were read in.
 pub(super) const SOURCE: &str = "\
     volcengine/verl, `recipe/dapo` at e2e729f (2025) and its script of March 2025, 03150d4; \
     verl-project/verl, `verl/trainer/config/_generated_ppo_trainer.yaml` at 01d4d76 and \
@@ -52,18 +52,20 @@ pub(super) static ROWS: &[Row] = &[
     by("data.prompt_key", "prompt", "data.columns.prompt", prompt_key, ""),
     same("data.max_prompt_length", "512", "data.max_prompt_tokens"),
     same("data.max_response_length", "512", "rollout.max_completion_tokens"),
-    lacks("data.truncation", "error", &["error"], "Prompts that are too long are left out, not cut."),
+    lacks("data.truncation", "error", &["error"],
+        "Firebrick leaves out prompts that are too long, and does not cut them."),
     same("data.train_batch_size", "1024", "sampling.prompts_per_step"),
     lacks("data.gen_batch_size", "data.train_batch_size", &["null"],
         "A round asks for as many prompts as should fill the step by the share that was kept so far, \
-         at most a whole step's worth; there is no size to set. `sampling.max_rounds` allows for it."),
+         and at most for a whole step. There is no size to set. `sampling.max_rounds` bounds the \
+         rounds."),
     lacks("data.shuffle", "true", &["true"], "Every epoch is shuffled."),
     lacks("data.train_max_samples", "-1", &["-1"], "All prompts of `data.train` are used."),
     by("data.val_max_samples", "-1", "eval.prompts", val_max_samples, ""),
     by("data.apply_chat_template_kwargs.*", "", "data.template_options", template_options, ""),
-    lacks("data.seed", "null", &["null"], "`seed` is one for everything."),
+    lacks("data.seed", "null", &["null"], "One `seed` serves for everything."),
     lacks("data.custom_cls.path", "null", &["null"], "Data are files, or a name on the Hub."),
-    lacks("data.tool_config_path", "null", &["null"], "A completion is one turn."),
+    lacks("data.tool_config_path", "null", &["null"], TURNS),
 
     // Sampling
     by("actor_rollout_ref.rollout.n", "1", "rollout.group_size", group_size, ""),
@@ -71,28 +73,31 @@ pub(super) static ROWS: &[Row] = &[
     same("actor_rollout_ref.rollout.top_p", "1.0", "rollout.top_p"),
     by("actor_rollout_ref.rollout.top_k", "-1", "rollout.top_k",
         |settings, draft| or_none("actor_rollout_ref.rollout.top_k", "rollout.top_k", settings, draft), "Off is 0 here and -1 there."),
-    lacks("actor_rollout_ref.rollout.do_sample", "true", &["true"], "Training samples, always."),
+    lacks("actor_rollout_ref.rollout.do_sample", "true", &["true"], "Training always samples."),
     lacks("actor_rollout_ref.rollout.repetition_penalty", "1.0", &["1", "1.0"],
-        "The policy samples from what it learns."),
+        "The policy samples without a penalty, from the distribution that it learns."),
     lacks("actor_rollout_ref.rollout.ignore_eos", "false", &["false"], "A completion ends with a stop token."),
-    lacks("actor_rollout_ref.rollout.over_sample_rate", "0", &["0", "0.0"], "Every completion is waited for."),
-    lacks("actor_rollout_ref.rollout.multi_turn.enable", "false", &["false"], "A completion is one turn."),
+    lacks("actor_rollout_ref.rollout.over_sample_rate", "0", &["0", "0.0"],
+        "A step waits for every completion."),
+    lacks("actor_rollout_ref.rollout.multi_turn.enable", "false", &["false"], TURNS),
     by("actor_rollout_ref.rollout.val_kwargs.do_sample", "false", "eval.temperature", val_sampling,
         "Without it verl takes the likeliest token: `eval.temperature = 0.0`."),
     read("actor_rollout_ref.rollout.val_kwargs.temperature", "0", "eval.temperature", ""),
     by("actor_rollout_ref.rollout.val_kwargs.top_p", "1.0", "eval.top_p", val_top_p, ""),
     lacks("actor_rollout_ref.rollout.val_kwargs.top_k", "-1", &["-1", "0"], "Evaluation has no top_k."),
     nearly("actor_rollout_ref.rollout.val_kwargs.n", "1", "eval.samples",
-        "The published AIME file has each of its 30 prompts 32 times, and `data.deduplicate` makes one of \
-         them: 1 there is 32 here, unless that is false.").when(is_aime),
+        "The published AIME file has each of its 30 prompts 32 times, and `data.deduplicate` makes \
+         one of them. So 1 there is 32 here, unless `data.deduplicate` is false.").when(is_aime),
     by("algorithm.filter_groups.enable", "false", "sampling.dynamic", filter_groups,
-        "A group is kept for the spread of its accuracies, by largest minus smallest, where verl takes a \
-         standard deviation. Groups beyond the step's are thrown away as there: `sampling.surplus = \"drop\"`.")
+        "Firebrick keeps a group for the spread of its accuracies, the largest minus the smallest; \
+         verl takes a standard deviation. Surplus groups are thrown away, as in verl: \
+         `sampling.surplus = \"drop\"`.")
         .when(|settings| settings.truth("algorithm.filter_groups.enable")),
     read("algorithm.filter_groups.max_num_gen_batches", "0", "sampling.max_rounds",
-        "Batches of gen_batch_size there, here rounds of at most train_batch_size: it is multiplied by the \
-         one and divided by the other, and rounded up. verl ends with an error at the cap, so \
-         `sampling.on_cap = \"error\"`; the default here trains on what there is.")
+        "verl counts batches of gen_batch_size, Firebrick counts rounds of at most \
+         train_batch_size. The value is multiplied by the first, divided by the second, and \
+         rounded up. verl ends with an error at the cap, so `sampling.on_cap = \"error\"`; the \
+         default here trains on the groups that there are.")
         .when(|settings| settings.truth("algorithm.filter_groups.enable")),
     lacks("algorithm.filter_groups.metric", "null", &["acc", "null"],
         "Groups are kept for their accuracy, before any punishment for length."),
@@ -107,7 +112,8 @@ pub(super) static ROWS: &[Row] = &[
         |settings, draft| overlong("reward_model.overlong_buffer", settings, draft), ""),
     read("reward_model.overlong_buffer.len", "0", "reward.overlong.buffer", ""),
     read("reward_model.overlong_buffer.penalty_factor", "0.0", "reward.overlong.penalty", ""),
-    lacks("reward_model.overlong_buffer.log", "false", &["true", "false"], "It is logged."),
+    lacks("reward_model.overlong_buffer.log", "false", &["true", "false"],
+        "`reward/mean` always includes it."),
     by("custom_reward_function.overlong_buffer.enable", "", "reward.overlong",
         |settings, draft| overlong("custom_reward_function.overlong_buffer", settings, draft), ""),
     read("custom_reward_function.overlong_buffer.len", "", "reward.overlong.buffer", ""),
@@ -116,19 +122,22 @@ pub(super) static ROWS: &[Row] = &[
         |settings, draft| overlong("reward.reward_kwargs.overlong_buffer_cfg", settings, draft), ""),
     read("reward.reward_kwargs.overlong_buffer_cfg.len", "", "reward.overlong.buffer", ""),
     read("reward.reward_kwargs.overlong_buffer_cfg.penalty_factor", "", "reward.overlong.penalty", ""),
-    lacks("reward.reward_kwargs.overlong_buffer_cfg.log", "", &["true", "false"], "It is logged."),
+    lacks("reward.reward_kwargs.overlong_buffer_cfg.log", "", &["true", "false"],
+        "`reward/mean` always includes it."),
     by("reward_model.reward_kwargs.overlong_buffer_cfg.enable", "", "reward.overlong",
         |settings, draft| overlong("reward_model.reward_kwargs.overlong_buffer_cfg", settings, draft), ""),
     read("reward_model.reward_kwargs.overlong_buffer_cfg.len", "", "reward.overlong.buffer", ""),
     read("reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor", "", "reward.overlong.penalty", ""),
-    lacks("reward_model.reward_kwargs.overlong_buffer_cfg.log", "", &["true", "false"], "It is logged."),
+    lacks("reward_model.reward_kwargs.overlong_buffer_cfg.log", "", &["true", "false"],
+        "`reward/mean` always includes it."),
     lacks("reward.reward_kwargs.max_resp_len", "", &[],
         "The punishment ends at `rollout.max_completion_tokens`."),
     lacks("reward_model.reward_kwargs.max_resp_len", "", &[],
         "The punishment ends at `rollout.max_completion_tokens`."),
     lacks("custom_reward_function.path", "null", &["null"],
         "A function in Python becomes a program of its own: `reward.kind = \"command\"`."),
-    lacks("custom_reward_function.name", "compute_score", &["null", "compute_score"], "As its path."),
+    lacks("custom_reward_function.name", "compute_score", &["null", "compute_score"],
+        "See `custom_reward_function.path`."),
     lacks("reward.custom_reward_function.path", "null", &["null"],
         "A function in Python becomes a program of its own: `reward.kind = \"command\"`."),
     lacks("reward.reward_kwargs.*", "", &["null"], "Options of a reward function in Python."),
@@ -153,7 +162,8 @@ pub(super) static ROWS: &[Row] = &[
     lacks("critic.grad_clip", "1.0", &[], "The critic has the policy's, `optim.max_grad_norm`.").when(gae),
     lacks("critic.loss_agg_mode", "", &[], "The value loss has the policy's, `loss.aggregation`.").when(gae),
     lacks("critic.optim.lr_scheduler_type", "constant", &["constant"], "The critic has the policy's, `optim.schedule`.").when(gae),
-    lacks("critic.optim.*", "", &["null"], "The critic has the policy's, `optim`, but for its learning rate.").when(gae),
+    lacks("critic.optim.*", "", &["null"],
+        "The critic has the policy's settings, `optim`, except the learning rate.").when(gae),
     lacks("critic.model.path", "", &["null"], "A separate critic begins with the policy's weights.").when(gae),
     lacks("critic.model.lora_rank", "0", &[], "The critic has adapters where the policy has some.").when(gae),
     lacks("critic.*", "", &["null"], "The critic has no such setting.").when(gae),
@@ -164,8 +174,7 @@ pub(super) static ROWS: &[Row] = &[
         |settings, draft| importance(ROLLOUT_IS, &format!("{ROLLOUT_IS}_threshold"), settings, draft),
         IMPORTANCE).when(|settings| settings.text(ROLLOUT_IS).as_deref() == Some("token")),
     read("algorithm.rollout_correction.rollout_is_threshold", "2.0", "loss.importance_cap", ""),
-    lacks("algorithm.rollout_correction.*", "", &["null", "false", "2.0", "ppo_clip"],
-        "One program samples and trains: it has the log-probabilities that it sampled with."),
+    lacks("algorithm.rollout_correction.*", "", &["null", "false", "2.0", "ppo_clip"], CORRECTION),
 
     // Loss
     by("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla", "loss.kind", loss_mode, ""),
@@ -174,10 +183,10 @@ pub(super) static ROWS: &[Row] = &[
     by("actor_rollout_ref.actor.clip_ratio_high", "0.2", "loss.clip_ratio_high",
         |settings, draft| clip("clip_ratio_high", "loss.clip_ratio_high", settings, draft), ""),
     read("actor_rollout_ref.actor.clip_ratio", "0.2", "loss.clip_ratio_low, loss.clip_ratio_high",
-        "In place of the one of clip_ratio_low and clip_ratio_high that is null or left out. Versions of \
-         verl in which both are 0.2 by default read it only beside a null."),
+        "verl takes it in the place of clip_ratio_low or clip_ratio_high if that is null or left \
+         out. Versions of verl in which both are 0.2 by default read it only beside a null."),
     read("actor_rollout_ref.actor.clip_ratio_c", "3.0", "loss.dual_clip",
-        "verl always has this bound, 3 if nothing is said; here there is none if nothing is said."),
+        "verl always has this bound, by default 3. Firebrick has it only if you set it."),
     by("actor_rollout_ref.actor.loss_agg_mode", "token-mean", "loss.aggregation", aggregation,
         "verl's default workers take the mean inside each micro-batch and weigh these by their rows, so its \
          loss depends on how the batch was cut. Here the mean is over the whole mini-batch, however it is cut.")
@@ -189,7 +198,7 @@ pub(super) static ROWS: &[Row] = &[
                 let mode = if settings.truth(key) { "token_mean" } else { "sequence_mean" };
                 draft.set("loss.aggregation", mode, key);
             }
-        }, "As `loss_agg_mode`, before it had that name."),
+        }, "The older name of `loss_agg_mode`."),
     read("actor_rollout_ref.actor.loss_scale_factor", "null", "loss.constant_length", ""),
     same("actor_rollout_ref.actor.entropy_coeff", "0", "loss.entropy_coef"),
     by("actor_rollout_ref.actor.use_kl_loss", "false", "loss.kl", kl, ""),
@@ -228,9 +237,9 @@ pub(super) static ROWS: &[Row] = &[
     by("trainer.total_training_steps", "null", "train.steps",
         |_, draft| draft.take("train.steps", "trainer.total_training_steps"), ""),
     by("trainer.total_epochs", "30", "train.epochs", epochs,
-        "The run ends when all prompts were drawn so often, or after `train.steps`, whichever comes first: \
-         raise that as well. A pass is the number of prompts divided by `sampling.prompts_per_step`, and fewer \
-         steps with dynamic sampling."),
+        "The run ends when all prompts were drawn so often, or after `train.steps`, whichever \
+         comes first: raise `train.steps` as well. A pass is the number of prompts divided by \
+         `sampling.prompts_per_step`, and fewer steps with dynamic sampling."),
     by("trainer.test_freq", "-1", "eval.every",
         |settings, draft| every("trainer.test_freq", "eval.every", settings, draft), ""),
     by("trainer.save_freq", "-1", "checkpoint.every",
@@ -383,7 +392,7 @@ fn loss_mode(settings: &Settings, draft: &mut Draft) {
 fn aggregation(settings: &Settings, draft: &mut Draft) {
     let key = "actor_rollout_ref.actor.loss_agg_mode";
     if settings.text(&format!("{ACTOR}.policy_loss.loss_mode")).as_deref() == Some("gspo") {
-        return; // There it is the mean of completions, whatever is set.
+        return; // For GSPO verl takes the mean of completions, whatever is set.
     }
     match settings.text(key).unwrap_or_default().as_str() {
         "token-mean" => draft.set("loss.aggregation", "token_mean", key),
@@ -439,7 +448,7 @@ fn warmup(settings: &Settings, draft: &mut Draft) {
     }
 }
 
-/// verl's line begins at 0, ours at the first step's share.
+/// Sets a warm-up. verl's line begins at 0, ours at the first step's share.
 fn rising(steps: i64, key: &str, draft: &mut Draft) {
     draft.set("optim.warmup_steps", steps, key);
     if steps > 0 {
@@ -451,7 +460,7 @@ fn schedule(name: &str, settings: &Settings, draft: &mut Draft) {
     let key = format!("{ACTOR}.optim.{name}");
     match settings.text(&key).unwrap_or_default().as_str() {
         "constant" | "null" | "" => {}
-        // A schedule that no step is left for is refused; 200 are the recipe's default.
+        // A schedule without a step left for it is refused. The recipe's default is 200 steps.
         "cosine" if warmup_takes_all(settings) => {
             draft.lacks(
                 &key,

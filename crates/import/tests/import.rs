@@ -1,5 +1,5 @@
-//! Configurations of verl and SkyRL as recipes. Those in `data` are in their form, of our own
-//! making.
+//! Tests of configurations of verl and SkyRL as recipes. The files in `data` have the form of theirs, and are of
+//! our own making.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -12,7 +12,7 @@ fn of(path: &str, text: &str) -> Imported {
     import(Path::new(path), text, &[], None).unwrap()
 }
 
-/// The recipe that a text makes.
+/// Returns the recipe that a text makes.
 fn recipe(path: &str, text: &str) -> Recipe {
     Recipe::parse(Path::new("recipe.toml"), &of(path, text).text, &[]).unwrap().recipe
 }
@@ -41,7 +41,7 @@ fn a_script_of_skyrl() {
     insta::assert_snapshot!(fixture("skyrl.sh").text);
 }
 
-/// What is left out has the other program's defaults and not ours.
+/// A key that is left out has the other program's default, and not ours.
 #[test]
 fn nothing_said_is_their_default() {
     let verl = recipe("c.yaml", "actor_rollout_ref: {rollout: {n: 4}}");
@@ -74,12 +74,12 @@ fn a_critic_comes_over_with_what_it_needs() {
     // The third step is the first in which verl updates the policy.
     assert_eq!((recipe.critic.warmup_steps, recipe.rollout.group_size), (2, 1));
     assert_eq!(recipe.critic.coef, 1.0);
-    // Beside another estimator it means nothing.
+    // Beside another estimator the critic's keys mean nothing.
     let text = of("c.yaml", &verl.replace("gae", "grpo").replace("n: 1", "n: 2")).text;
     assert!(!text.contains("[critic]") && text.contains("critic.optim.lr, trainer"), "{text}");
 }
 
-/// What is said of a key, on one line.
+/// Returns the remarks on a configuration, on one line.
 fn said(text: &str) -> String {
     of("c.yaml", text).remarks.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -117,7 +117,7 @@ fn one_clip_ratio_stands_for_two() {
     }
 }
 
-/// A default of theirs that is the default of our DAPO is none of our other losses.
+/// A default of theirs may be the default of our DAPO, and is still no default of our other losses.
 #[test]
 fn every_loss_has_the_bounds_that_it_has_there() {
     for (mode, given, expected) in [
@@ -134,7 +134,7 @@ fn every_loss_has_the_bounds_that_it_has_there() {
     assert_eq!(recipe("c.yaml", skyrl).loss.kind.clip_ratios(), (1.0, 4.0));
 }
 
-/// A recipe refuses what has no effect, so none of it may come over.
+/// A recipe refuses settings without effect, so none of them may come over.
 #[test]
 fn settings_without_effect_stay_behind() {
     let verl = |rest: &str| format!("actor_rollout_ref: {{rollout: {{n: 4{rest}}}}}\n");
@@ -197,7 +197,7 @@ fn estimators_and_importance_weights_have_their_names() {
     }
 }
 
-/// As many prompts may be asked for as there, in rounds that are smaller.
+/// The recipe may ask for as many prompts as the other program, in smaller rounds.
 #[test]
 fn the_cap_of_sampling_is_in_rounds() {
     for (data, cap, rounds) in [
@@ -239,8 +239,8 @@ fn what_is_said_fits_the_value() {
              generator: {{apply_overlong_filtering: {masks}}}"
         ))
     };
-    assert!(skyrl("filter", false).contains("SkyRL looks at rewards"));
-    assert!(!skyrl("null", false).contains("SkyRL looks at rewards"));
+    assert!(skyrl("filter", false).contains("Both look at rewards"));
+    assert!(!skyrl("null", false).contains("Both look at rewards"));
     let counted = "count for the spread of their group there";
     assert!(skyrl("filter", true).contains(counted) && !skyrl("filter", false).contains(counted));
 
@@ -273,7 +273,7 @@ fn one_target_is_a_list_of_one() {
     }
 }
 
-/// Both have more ways than one to treat groups without spread, and ours have their names.
+/// SkyRL and Firebrick have several ways to treat groups without spread, and ours have SkyRL's names.
 #[test]
 fn every_form_of_dynamic_sampling_comes_over() {
     for (settings, form) in [
@@ -302,7 +302,7 @@ fn lines_and_arguments_count_as_a_script_does() {
     assert_eq!((recipe.rollout.group_size, recipe.seed, recipe.optim.lr), (4, 7, 1e-5));
 }
 
-/// Keys of the scripts and the guide that the book's table is for, but for how often they have which.
+/// These are the keys of the scripts and of the guide that the book's table is for, each once.
 #[test]
 fn every_key_of_the_published_scripts_has_a_row() {
     let verl = "data: train_files val_files prompt_key truncation max_prompt_length max_response_length \
@@ -355,7 +355,7 @@ fn every_key_of_the_published_scripts_has_a_row() {
     }
 }
 
-/// What a configuration says can't become another key of the recipe.
+/// A text in a configuration can't become another key of the recipe.
 #[test]
 fn a_name_stays_a_name() {
     let smuggled = r#"[reward]\nkind = 'command'\nprogram = ['true']\n#"#;
@@ -374,7 +374,7 @@ fn a_name_stays_a_name() {
     }
 }
 
-/// A short text can stand for a long one, and a file have as many keys as it likes.
+/// A short text can stand for a long one, and a file can have any number of keys.
 #[test]
 fn a_configuration_is_bounded_as_a_whole() {
     let list = |item: &str| format!("[{}]", [item; 10].join(", "));
@@ -400,7 +400,7 @@ fn a_configuration_is_bounded_as_a_whole() {
     assert!(imported.text.len() < 10_000 && imported.text.contains('…'));
 }
 
-/// Tens of thousands of keys are looked up, and not searched for one by the other.
+/// Tens of thousands of keys are looked up in an index, and not searched for one after the other.
 #[test]
 fn many_keys_do_not_take_long() {
     let begin = std::time::Instant::now();
@@ -414,7 +414,7 @@ fn many_keys_do_not_take_long() {
     assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
 }
 
-/// What a script says reaches the recipe or a remark.
+/// Every override of a script reaches the recipe or a remark.
 #[test]
 fn no_override_of_a_script_is_lost_in_silence() {
     let start = "run actor_rollout_ref.rollout.n=4";

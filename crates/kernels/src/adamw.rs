@@ -1,3 +1,5 @@
+//! AdamW's step, and the sum of a gradient's squares.
+
 use burn::tensor::Tensor;
 
 use crate::{
@@ -8,11 +10,11 @@ use crate::{
 /// The settings of a step of AdamW (Loshchilov and Hutter 2019).
 #[derive(Clone, Copy, Debug)]
 pub struct AdamWStep {
-    /// Decays of the first and of the second moment.
+    /// The decays of the first and of the second moment.
     pub betas: [f64; 2],
-    /// Added to the root of the second moment.
+    /// The number that is added to the root of the second moment.
     pub epsilon: f64,
-    /// Share of a weight, times the learning rate, that is taken away.
+    /// The share of a weight, times the learning rate, that is taken away.
     pub weight_decay: f64,
     /// The learning rate.
     pub lr: f64,
@@ -20,7 +22,8 @@ pub struct AdamWStep {
     pub time: u64,
 }
 
-/// The weights and the two moments after a step; moments that are not there yet are 0. All are flat.
+/// Does a step. Returns the weights and the two moments after it. Missing moments are taken as 0. All tensors are
+/// flat.
 pub fn adamw(
     values: Tensor<1>,
     gradient: Tensor<1>,
@@ -49,7 +52,7 @@ pub fn adamw(
     [values, first, second]
 }
 
-/// A number c and Σ (x / c)², `[2]`, so that the squares are none too large for f32.
+/// Computes a number c and Σ (x / c)², `[2]`, so that no square is too large for f32.
 pub fn scaled_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     on_gpu!(adamw::scaled_squares(&x));
     if let Some(numbers) = numbers(&x) {

@@ -1,11 +1,11 @@
 //! Attention whose memory grows with the tokens and not with their square, forward and backward.
 //!
-//! Scores exist for a block of queries and a block of keys at a time. Going through the keys, a query's
-//! largest score, its sum of exponentials and its weighted sum of values are carried along and scaled anew
-//! whenever the largest changes (Milakov and Gimelshein 2018; Rabe and Staats 2021). What the backward
-//! pass needs besides its inputs is one number for each query and head, the logarithm of that sum: with it
-//! a block's weights are made once more as exp(score − logarithm), and the gradient of a score is its
-//! weight times what its value's gradient exceeds the mean by (Dao et al. 2022).
+//! Scores exist for a block of queries and a block of keys at a time. On the way through the keys, a query's
+//! largest score, its sum of exponentials and its weighted sum of values are carried along, and scaled anew
+//! whenever the largest score changes (Milakov and Gimelshein 2018; Rabe and Staats 2021). Besides its inputs, the
+//! backward pass needs one number for each query and head, the logarithm of that sum. With it, a block's weights
+//! are made once more as exp(score − logarithm). The gradient of a score is its weight times the amount by which
+//! its value's gradient exceeds the mean (Dao et al. 2022).
 //!
 //! Everything is f32 but the inputs, which may be rounded: a score is never rounded to 16 bits.
 
@@ -18,35 +18,36 @@ use crate::{
     sight::{Joint, Tile, Tiled},
 };
 
-/// Queries of a block, at most.
+/// The largest number of queries in a block.
 const QUERIES: usize = 128;
 
-/// The fewest keys of a block, however many heads there are.
+/// The smallest number of keys in a block, however many heads there are.
 const KEYS: usize = 64;
 
-/// How an attention is computed; `window` alone changes what comes out.
+/// Settings of an attention. Only `window` changes the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// How many positions a token sees, its own included; `None` is all before it.
+    /// The number of positions that a token sees, its own included. `None` means all positions before it.
     pub window: Option<usize>,
-    /// Scores that are there at once, about. The CPU's body has a block of them for each core, whatever this says.
+    /// The number of scores that are in memory at once, about. The CPU's body ignores this and has a block of
+    /// scores for each core.
     pub scores: usize,
 }
 
 /// The output of an attention.
 #[derive(Clone, Debug)]
 pub struct Attended {
-    /// `[places, heads, head_dim]`.
+    /// The output, `[places, heads, head_dim]`.
     pub output: Tensor<3>,
-    /// `[places, heads, 1]`: the logarithm of the sum of a query's exponentials.
+    /// The logarithm of the sum of a query's exponentials, `[places, heads, 1]`.
     pub logsum: Tensor<3>,
 }
 
-/// `softmax(q·kᵀ / sqrt(head_dim)) · v` over what `sight` lets a token see, where several query heads may
-/// share a key head.
+/// Computes `softmax(q·kᵀ / sqrt(head_dim)) · v` over the tokens that `sight` lets a token see. Several query
+/// heads may share a key head.
 ///
-/// `query` is `[places, heads, head_dim]`, `key` and `value` are `[places, kv_heads, head_dim]`; the result
-/// is f32. It can be differentiated, which keeps every score: an update calls [`attention_backward`].
+/// `query` is `[places, heads, head_dim]`, `key` and `value` are `[places, kv_heads, head_dim]`; the result is
+/// f32. It can be differentiated, but then every score is kept: an update calls [`attention_backward`].
 pub fn attention(
     query: &Tensor<3>,
     key: &Tensor<3>,
@@ -74,8 +75,8 @@ pub fn attention(
     }
 }
 
-/// The gradients of `query`, `key` and `value`, from that of the output, `[places, heads, head_dim]`; f32,
-/// as it is.
+/// Computes the gradients of `query`, `key` and `value`, given that of the output, `[places, heads, head_dim]`.
+/// All gradients are f32.
 pub fn attention_backward(
     looks: [&Tensor<3>; 3],
     attended: &Attended,
@@ -147,7 +148,7 @@ pub(crate) fn plain_backward(
         let [query, key, value, mut d_output, mut mean, logsum] =
             [query, key, value, d_output, &mean, &attended.logsum].map(|x| tile.take(x));
         if let Some(present) = &tile.present {
-            // Copies of a row's last token stand behind it, and have no gradient.
+            // Copies of a row's last token stand behind it; they must have no gradient.
             d_output = d_output * present.clone();
             mean = mean * present.clone();
         }
@@ -183,7 +184,7 @@ pub(crate) fn plain_backward(
 }
 
 impl Attended {
-    /// Joins in what the queries at `places` found elsewhere.
+    /// Joins in the result that the queries at `places` found elsewhere.
     fn joined(self, places: std::ops::Range<usize>, other: Attended) -> Attended {
         let own = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
         let (first, second) = (own(&self.logsum), other.logsum);
@@ -203,7 +204,7 @@ fn replaced(x: Tensor<3>, places: std::ops::Range<usize>, part: Tensor<3>) -> Te
     x.slice_assign([places, 0..heads, 0..width], part)
 }
 
-/// The tiles' rows in the order of the batch; padding has zeros.
+/// Puts the tiles' rows into the order of the batch; padding gets zeros.
 fn ordered(mut parts: Vec<Tensor<3>>, sight: &Tiled) -> Tensor<3> {
     let Some(order) = &sight.order else { return joined(parts, 0) };
     let [_, heads, width] = parts[0].dims();
@@ -212,7 +213,8 @@ fn ordered(mut parts: Vec<Tensor<3>>, sight: &Tiled) -> Tensor<3> {
 }
 
 impl Tile {
-    /// Its rows in portions whose scores are few enough: how many rows, and their places in the tile.
+    /// Splits the tile's rows into portions whose scores are few enough. Returns the number of rows in each
+    /// portion, and their places in the tile.
     fn rows_at_once(
         &self,
         heads: usize,
@@ -228,22 +230,22 @@ impl Tile {
     }
 }
 
-/// Queries and keys of a block.
+/// Returns the numbers of queries and keys in a block.
 fn block(heads: usize, queries: usize, keys: usize, look: Look) -> (usize, usize) {
     let queries = QUERIES.min(queries);
     (queries, (look.scores / (heads * queries)).max(KEYS).min(keys))
 }
 
-/// How far queries and keys are from a common beginning.
+/// The distances of queries and keys from a common beginning.
 struct Distances {
     queries: Vec<usize>,
 }
 
-/// How much of a block of keys a block of queries sees.
+/// The part of a block of keys that a block of queries sees.
 enum Visible {
     Nothing,
     All,
-    /// `[1, 1, queries, keys]`, to be added to the scores.
+    /// The numbers that are added to the scores, `[1, 1, queries, keys]`.
     Part(Box<Tensor<4>>),
 }
 
@@ -287,8 +289,8 @@ impl Distances {
     }
 }
 
-/// Queries, keys and values by row and head, f32. The query heads of one key head lie side by side, so
-/// that keys need not be repeated.
+/// Queries, keys and values by row and head, f32. The query heads of one key head lie side by side, so that keys
+/// need not be repeated.
 struct Heads {
     query: Tensor<5>, // [rows, kv_heads, group, queries, head_dim], scaled
     key: Tensor<4>,   // [rows, kv_heads, keys, head_dim]
@@ -296,7 +298,8 @@ struct Heads {
 }
 
 impl Heads {
-    /// Of `[rows · queries, heads, head_dim]` and `[rows · keys, kv_heads, head_dim]`.
+    /// Splits queries, `[rows · queries, heads, head_dim]`, and keys and values,
+    /// `[rows · keys, kv_heads, head_dim]`, by row and head.
     fn new(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, rows: usize) -> Self {
         let [places, kv_heads, _] = key.dims();
         let scale = 1.0 / (query.dims()[2] as f64).sqrt();
@@ -321,7 +324,7 @@ impl Heads {
         (cut(queries, of_queries), cut(keys, of_keys))
     }
 
-    /// The scores of a block, `[rows, heads, queries, keys]`.
+    /// Computes the scores of a block, `[rows, heads, queries, keys]`.
     fn scores(&self, query: Tensor<4>, keys: std::ops::Range<usize>, queries: usize) -> Tensor<4> {
         let [rows, kv_heads, group, ..] = self.query.dims();
         let count = keys.len();
@@ -368,8 +371,8 @@ impl Heads {
                 }
                 carried = Some([largest, sum, output]);
             }
-            // A token sees itself, or the last of the segment that its own goes on from, unless a window
-            // hides all of that.
+            // Usually a token sees itself, or the last token of the segment that its own continues. But a window
+            // may hide all of these.
             let [largest, sum, output] = carried.unwrap_or_else(|| {
                 let [first, second, third, _] = heads;
                 let zeros = Tensor::zeros([first, second, third, width], &device);
@@ -386,8 +389,8 @@ impl Heads {
         Attended { output: flat(outputs), logsum: flat(logsums) }
     }
 
-    /// Gradients of what [`Heads::new`] was given, from those of the output beside their means over the
-    /// weights and the logarithms, `[rows · queries, heads, …]`.
+    /// Computes the gradients of the inputs of [`Heads::new`], given those of the output, their means over the
+    /// weights, and the logarithms, each `[rows · queries, heads, …]`.
     fn back(
         &self,
         [d_output, mean, logsum]: [Tensor<3>; 3],
@@ -449,13 +452,13 @@ impl Heads {
     }
 }
 
-/// `[rows · queries, heads, width]` to `[rows, kv_heads, group, queries, width]`.
+/// Splits `[rows · queries, heads, width]` into `[rows, kv_heads, group, queries, width]`.
 fn folded(x: Tensor<3>, rows: usize, kv_heads: usize) -> Tensor<5> {
     let [places, heads, width] = x.dims();
     x.reshape([rows, places / rows, kv_heads, heads / kv_heads, width]).permute([0, 2, 3, 1, 4])
 }
 
-/// Some queries of all heads, `[rows, kv_heads, group · queries, width]`.
+/// Takes some queries of all heads, `[rows, kv_heads, group · queries, width]`.
 fn block_of(x: &Tensor<5>, queries: std::ops::Range<usize>) -> Tensor<4> {
     let [rows, kv_heads, group, _, width] = x.dims();
     let count = queries.len();

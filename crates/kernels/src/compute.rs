@@ -1,16 +1,18 @@
+//! The format in which matrices are multiplied.
+
 use burn::tensor::FloatDType;
 
-/// The format that matrices are multiplied in, and that a product is rounded to. Weights and whatever lies
-/// between two products are f32 anyhow: the residual stream, norms, softmax, log-probabilities, sums of
+/// The format in which matrices are multiplied, and to which the inputs of products are rounded. Weights and
+/// everything between two products are f32 anyhow: the residual stream, norms, softmax, log-probabilities, sums of
 /// gradients, and moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compute {
     /// 32 bits.
     #[default]
     F32,
-    /// 16 bits with the range of 32: half the memory of keys and values, and what tensor cores take.
+    /// 16 bits with the range of 32: keys and values take half the memory, and tensor cores take this format.
     Bf16,
-    /// 16 bits that end at 65,504: what GPUs without arithmetic in bf16 have. Gradients need a scale.
+    /// 16 bits that end at 65,504, for GPUs without arithmetic in bf16. Gradients need a scale.
     F16,
 }
 
@@ -25,7 +27,7 @@ impl std::fmt::Display for Compute {
 }
 
 impl Compute {
-    /// As burn calls it.
+    /// Returns burn's type of the format.
     pub fn dtype(self) -> FloatDType {
         match self {
             Compute::F32 => FloatDType::F32,

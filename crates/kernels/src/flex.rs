@@ -1,4 +1,4 @@
-//! The way between tensors and the numbers that the CPU's bodies compute on.
+//! The way between tensors and the slices of numbers that the CPU's functions compute on.
 
 use std::ops::{Deref, Range};
 
@@ -13,8 +13,8 @@ pub(crate) struct Numbers {
     range: Range<usize>,
 }
 
-/// Those of a tensor that the CPU's bodies take: f32, on the CPU, without autodiff, and not where the reference is asked
-/// for. They are copied only where they do not lie row by row.
+/// Returns the numbers of a tensor that the CPU's bodies take: f32, on the CPU and without autodiff. `None` for
+/// other tensors, and if the reference is asked for. Numbers are copied only if they do not lie row by row.
 pub(crate) fn numbers<const D: usize>(x: &Tensor<D>) -> Option<Numbers> {
     let tensor = primitive(x)?.to_contiguous();
     let (start, end) = tensor.layout().contiguous_offsets()?;
@@ -29,7 +29,7 @@ impl Deref for Numbers {
     }
 }
 
-/// A matrix of a tensor, wherever its rows and columns lie: a transposed one is not copied.
+/// The matrix of a tensor, wherever its rows and columns lie: a transposed matrix is not copied.
 pub(crate) struct Strided {
     tensor: FlexTensor,
     start: usize,
@@ -54,16 +54,16 @@ impl Strided {
     }
 }
 
-/// A tensor of these numbers, row-major.
+/// Makes a tensor of these numbers, row-major.
 pub(crate) fn tensor<const D: usize>(numbers: Vec<f32>, shape: [usize; D]) -> Tensor<D> {
     let layout = Layout::contiguous(Shape::from(shape));
-    // Else a later operation would read beyond them.
+    // Otherwise a later operation would read beyond the numbers.
     assert_eq!(layout.num_elements(), numbers.len(), "a tensor of another size than its numbers");
     let tensor = FlexTensor::new(Bytes::from_elems(numbers), layout, DType::F32);
     Tensor::from_primitive::<Flex>(tensor)
 }
 
-/// A tensor after `edit` of its numbers, in place where nobody else has them. [`numbers`] would have taken it.
+/// Edits the numbers of a tensor, in place if nobody else has them. The tensor must be one that [`numbers`] takes.
 pub(crate) fn edited<const D: usize>(x: Tensor<D>, edit: impl FnOnce(&mut [f32])) -> Tensor<D> {
     let shape = x.dims();
     let mut tensor = x.try_into_primitive::<Flex>().expect("it is on the CPU");
@@ -76,7 +76,7 @@ pub(crate) fn edited<const D: usize>(x: Tensor<D>, edit: impl FnOnce(&mut [f32])
     Tensor::from_primitive::<Flex>(tensor)
 }
 
-/// Whole numbers of a tensor on the CPU.
+/// Returns the whole numbers of a tensor on the CPU.
 pub(crate) fn ints<const D: usize>(x: &Tensor<D, Int>) -> Option<Vec<usize>> {
     if kernels() == Kernels::Reference {
         return None;

@@ -1,3 +1,5 @@
+//! The gate of an MLP, forward and backward.
+
 use burn::tensor::{Tensor, activation};
 
 use crate::{
@@ -5,7 +7,7 @@ use crate::{
     flex::{numbers, tensor},
 };
 
-/// What the MLP's gate goes through.
+/// The activation of the MLP's gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// `x · sigmoid(x)`.
@@ -14,8 +16,8 @@ pub enum Activation {
     GeluTanh,
 }
 
-/// `activation(gate) · up`, `[places, width]`, with the two side by side in `gate_up`, `[places, 2 · width]`; rounded to what
-/// matrices are multiplied in.
+/// Computes `activation(gate) · up`, `[places, width]`, rounded to the format of products. `gate_up`,
+/// `[places, 2 · width]`, has the two side by side.
 pub fn gated(gate_up: Tensor<2>, activation: Activation, compute: Compute) -> Tensor<2> {
     on_gpu!(gated::apply(&gate_up, activation, compute));
     let [places, both] = gate_up.dims();
@@ -28,7 +30,8 @@ pub fn gated(gate_up: Tensor<2>, activation: Activation, compute: Compute) -> Te
     y.cast(compute.dtype())
 }
 
-/// What [`gated`] gave once more, and from its gradient, `d`, that of `gate_up`, rounded likewise.
+/// Computes the result of [`gated`] once more, and the gradient of `gate_up`, given `d`, that of the result. Both
+/// are rounded to the format of products.
 pub fn gated_back(
     gate_up: Tensor<2>,
     d: Tensor<2>,
@@ -63,13 +66,13 @@ pub(crate) fn plain_back(
 ) -> [Tensor<2>; 2] {
     let (gate, up) = halves(gate_up);
     let (activated, slope) = match activation {
-        // σ and x · σ, of which the derivative is σ · (1 + x · (1 − σ)).
+        // The result is x · σ, and its derivative is σ · (1 + x · (1 − σ)).
         Activation::Silu => {
             let share = activation::sigmoid(gate.clone());
             let activated = gate * share.clone();
             (activated.clone(), share.clone() + activated.clone() - activated * share)
         }
-        // ½x · (1 + t) with t = tanh(c · (x + ax³)); t' = (1 − t²) · c · (1 + 3ax²).
+        // The result is ½x · (1 + t) with t = tanh(c · (x + ax³)); t' = (1 − t²) · c · (1 + 3ax²).
         Activation::GeluTanh => {
             let (c, a) = ((2.0 / std::f64::consts::PI).sqrt(), 0.044_715);
             let square = gate.clone().square();

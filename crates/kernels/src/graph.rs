@@ -1,29 +1,32 @@
+//! Recorded launches, which a device repeats as one.
+
 use burn::tensor::{Device, Int, Tensor};
 
 #[cfg(feature = "gpu")]
 use crate::cube::graph as cube;
 
-/// Launches that were recorded once and are given to the device together, again and again, instead of one by one: CUDA and
-/// HIP take them as one, other kinds of device take them faster.
+/// Launches that were recorded once and are given to the device together, again and again, instead of one by one.
+/// CUDA and HIP take them as one launch; other kinds of device take them faster.
 ///
-/// They read and write the very buffers of the recording. So what goes from one replay to the next has to be
-/// [overwritten](overwrite), and what is to last has to be copied before the next replay. While it is recorded, no other
-/// thread may use the device: what it asks for would be recorded too.
+/// They read and write the very buffers of the recording. So data that goes from one replay to the next must be
+/// [overwritten](overwrite), and results that must last must be copied before the next replay. During the
+/// recording no other thread may use the device, because its work would be recorded too.
 #[derive(Debug)]
 pub struct Graph<I, R> {
     #[cfg(feature = "gpu")]
     recording: cube::Recording,
-    /// What the recorded work was given and what it gave, whose buffers must stay where they are.
+    /// The inputs of the recorded work. Their buffers and those of `made` must stay where they are.
     inputs: I,
     made: R,
 }
 
 impl<I, R> Graph<I, R> {
-    /// Does `work` with `inputs` once, so that kernels are chosen and memory is there, and gives what it made; and records it a second time,
-    /// which does nothing yet. Inside nothing may be read, nor sent to the device.
+    /// Does `work` with `inputs` once, so that kernels are chosen and memory is there, and returns the result.
+    /// Then it records the work a second time, which does nothing yet. Inside `work` nothing may be read from the
+    /// device or sent to it.
     ///
     /// # Errors
-    /// When the device has no graphs, or something in the work can't be recorded.
+    /// If the device has no graphs, or something in the work can't be recorded.
     pub fn record(
         device: &Device,
         inputs: I,
@@ -44,28 +47,28 @@ impl<I, R> Graph<I, R> {
     /// Gives the recorded launches to the device once more.
     ///
     /// # Errors
-    /// When the device refuses them.
+    /// If the device refuses them.
     pub fn replay(&self) -> Result<(), String> {
         #[cfg(feature = "gpu")]
         self.recording.replay()?;
         Ok(())
     }
 
-    /// What the recorded work was given.
+    /// Returns the inputs of the recorded work.
     pub fn inputs(&self) -> &I {
         &self.inputs
     }
 
-    /// What the recorded work gave: it has what the last replay made of it.
+    /// Returns the result of the recorded work, as the last replay left it.
     pub fn made(&self) -> &R {
         &self.made
     }
 }
 
-/// Writes numbers where others are, on a GPU, whoever else holds them: what a [`Graph`] reads.
+/// Writes numbers over others in place, on a GPU, whoever else holds them. This changes the input of a [`Graph`].
 ///
 /// # Panics
-/// When they are not of one length, or on no GPU.
+/// If the two have different lengths, or are on no GPU.
 pub fn overwrite(to: &Tensor<1>, from: &Tensor<1>) {
     assert_eq!(to.dims(), from.dims(), "as many numbers as there are");
     #[cfg(feature = "gpu")]
@@ -73,7 +76,7 @@ pub fn overwrite(to: &Tensor<1>, from: &Tensor<1>) {
     let _ = (to, from);
 }
 
-/// [`overwrite`] of whole numbers.
+/// Does [`overwrite`] for whole numbers.
 ///
 /// # Panics
 /// As [`overwrite`].

@@ -1,12 +1,12 @@
-//! From hidden states to log-probabilities and back, without logits for the whole batch.
+//! Log-probabilities from hidden states, and their gradients, without logits for the whole batch.
 //!
-//! The head is the widest matrix of a model: for 64 rows of 1,024 tokens and a vocabulary of
-//! 151,936, f32 logits take 40 GB. So they are made for a block of the vocabulary at a time, and made again
-//! in the backward pass, unless there are few enough to wait for it. Going through the blocks, a token's
-//! largest logit, its sum of exponentials and the entropy's sum are carried along and scaled anew whenever
-//! the largest changes, as in [`attention`](crate::attention()). The gradient is written out by hand: with z
-//! the logits over the temperature and p = exp(z − max) / sum, ∂ log p_y / ∂z_j = 1[j = y] − p_j and
-//! ∂H / ∂z_j = −p_j (log p_j + H). A block's part of the head's gradient is then made once, of all tokens.
+//! The head is the widest matrix of a model: for 64 rows of 1,024 tokens and a vocabulary of 151,936, f32 logits
+//! take 40 GB. So logits are made for a block of the vocabulary at a time, and are made again in the backward
+//! pass, unless they are few enough to wait for it. On the way through the blocks, a token's largest logit, its
+//! sum of exponentials and the entropy's sum are carried along, and scaled anew whenever the largest logit
+//! changes, as in [`attention`](crate::attention()). The gradient is written by hand. With the logits over the
+//! temperature z and p = exp(z − max) / sum, ∂ log p_y / ∂z_j = 1[j = y] − p_j and ∂H / ∂z_j = −p_j (log p_j + H).
+//! Each block's part of the head's gradient is made once, of all tokens.
 
 use std::ops::Range;
 
@@ -19,15 +19,15 @@ use crate::{
     flex::{edited, ints, matrix, numbers, tensor},
 };
 
-/// Log-probability and entropy of some tokens, `[tokens]` each, in nats.
+/// The log-probabilities and entropies of some tokens, `[tokens]` each, in nats.
 #[derive(Clone, Debug)]
 pub struct TokenLogProbs {
-    /// log p of the label.
+    /// The log-probability of each label.
     pub logprobs: Tensor<1>,
-    /// Entropy of the distribution that the label was drawn from.
+    /// The entropy of the distribution that the label was drawn from.
     pub entropy: Tensor<1>,
-    /// The largest logit, over the temperature, and the logarithm of the sum of exponentials of what the
-    /// others lack. They stay apart: their sum would lose three digits in f32 where logits are near 10⁴.
+    /// The largest logit over the temperature. `log_sum` is the logarithm of the sum of exp(logit − largest). They
+    /// stay apart, because their sum would lose three digits in f32 if logits are near 10⁴.
     pub(crate) largest: Tensor<2>,
     pub(crate) log_sum: Tensor<2>,
     waiting: Waiting,
@@ -37,9 +37,9 @@ pub struct TokenLogProbs {
 #[derive(Clone)]
 enum Waiting {
     None,
-    /// `[tokens, vocab]`.
+    /// All logits, `[tokens, vocab]`.
     Plain(Box<Tensor<2>>),
-    /// Blocks of the CPU's body, over the temperature.
+    /// The blocks of the CPU's body, over the temperature.
     Cpu(Vec<Vec<f32>>),
 }
 
@@ -49,9 +49,9 @@ impl std::fmt::Debug for Waiting {
     }
 }
 
-/// `hidden · headᵀ`: `[tokens, hidden]` and `[vocab, hidden]` to `[tokens, vocab]`. Both sides are rounded to
-/// the format of `hidden`; the product is f32. A head of another format is widened by blocks, so that no f32 copy
-/// of all of it is there.
+/// Computes `hidden · headᵀ`: `[tokens, hidden]` and `[vocab, hidden]` to `[tokens, vocab]`. Both sides are
+/// rounded to the format of `hidden`; the product is f32. A head of another format is widened by blocks, so that
+/// there is never an f32 copy of all of it.
 pub fn head_logits(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
     on_gpu!(head::logits(&hidden, &head));
     const WIDENED: usize = 1 << 24;
@@ -67,16 +67,16 @@ pub fn head_logits(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
     Tensor::cat(blocks.collect(), 1)
 }
 
-/// The same at once.
+/// Computes `hidden · headᵀ` at once.
 fn product(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
     let format = hidden.dtype();
     let wide = |x: Tensor<2>| x.cast(format).cast(FloatDType::F32);
     crate::product(wide(hidden), wide(head).transpose(), Compute::F32)
 }
 
-/// Log-probabilities of `labels`, `[tokens]`, at `temperature`, from `hidden`, `[tokens, hidden]`, and
-/// `head`, `[vocab, hidden]`. About `logits` numbers of logits are there at once; in the CPU's body a million, or 512 of
-/// each token.
+/// Computes the log-probabilities of `labels`, `[tokens]`, at `temperature`, from `hidden`, `[tokens, hidden]`,
+/// and `head`, `[vocab, hidden]`. About `logits` logits are in memory at once; in the CPU's body a million, or 512
+/// of each token.
 pub fn head_logprobs(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
@@ -87,8 +87,8 @@ pub fn head_logprobs(
     head_record(hidden, head, labels, temperature, [logits, 0])
 }
 
-/// [`head_logprobs`] for [`head_backward`]: if there are no more than `waiting` of them, and in plain tensor code no more
-/// than are there at once, logits wait for it.
+/// Does [`head_logprobs`] for [`head_backward`]. Logits wait for it if they are no more than `waiting`, and in
+/// plain tensor code also no more than are in memory at once.
 pub fn head_record(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
@@ -116,9 +116,9 @@ pub fn head_record(
     }
 }
 
-/// The gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`, and `d_head` with that of
-/// the head added, unless the head is frozen. `now` came from [`head_record`] or [`head_logprobs`] for the same inputs and
-/// temperature. Tensors are without autodiff.
+/// Computes the gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`. The
+/// gradient of the head is added to `d_head`, unless the head is frozen. `now` must come from [`head_record`] or
+/// [`head_logprobs`] for the same inputs and temperature. Tensors are without autodiff.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub fn head_backward(
     hidden: &Tensor<2>,
@@ -255,7 +255,7 @@ pub(crate) fn plain(
         }
         let lacking = scaled - largest.clone();
         let weights = lacking.clone().exp();
-        // A logit of −∞ adds nothing; 0 · ∞ would be no number.
+        // A logit of −∞ must add nothing, but 0 · ∞ would be no number.
         let mut spread = (weights.clone() * lacking.clamp_min(f32::MIN)).sum_dim(1);
         let mut sum = weights.sum_dim(1);
         if let Some([before, sum_before, spread_before, chosen_before]) = carried {
@@ -333,7 +333,7 @@ pub(crate) fn plain_backward(
 }
 
 impl Waiting {
-    /// The logits of a block of the vocabulary: these, if it is all of it and they have waited.
+    /// Returns the logits of a block of the vocabulary. The waiting logits are taken if the block is all of it.
     fn logits(&mut self, hidden: &Tensor<2>, head: &Tensor<2>, block: &Range<usize>) -> Tensor<2> {
         match std::mem::replace(self, Waiting::None) {
             Waiting::Plain(logits) if block.len() == head.dims()[0] => *logits,
@@ -346,11 +346,11 @@ fn over(logits: Tensor<2>, temperature: f64) -> Tensor<2> {
     if temperature == 1.0 { logits } else { logits.div_scalar(temperature) }
 }
 
-/// Where in a block of the vocabulary the labels are.
+/// The places of the labels in a block of the vocabulary.
 struct Chosen {
-    /// `[tokens, 1]`: the place in the block; 0 for a label that is not there.
+    /// The place in the block, `[tokens, 1]`; 0 for a label outside the block.
     place: Tensor<2, Int>,
-    /// `[tokens, 1]`: whether it is there.
+    /// 1 if the label is in the block, and else 0, `[tokens, 1]`.
     there: Tensor<2>,
 }
 
@@ -365,7 +365,7 @@ impl Chosen {
         Chosen { place: place.mask_fill(outside, 0), there }
     }
 
-    /// The labels' entries, `[tokens, 1]`; 0 for those that are not there.
+    /// Reads the labels' entries, `[tokens, 1]`; 0 for labels outside the block.
     fn of(&self, logits: &Tensor<2>) -> Tensor<2> {
         let nowhere = self.there.clone().equal_elem(0.0);
         logits.clone().gather(1, self.place.clone()).mask_fill(nowhere, 0.0)
@@ -378,14 +378,15 @@ impl Chosen {
     }
 }
 
-/// The vocabulary in blocks of about so many logits, and of at least 64 rows unless fewer logits are asked for.
+/// Cuts the vocabulary into blocks of about `logits` logits, and of at least 64 rows unless fewer logits are asked
+/// for.
 fn blocks(
     [tokens, width]: [usize; 2],
     vocab: usize,
     logits: usize,
 ) -> impl Iterator<Item = Range<usize>> {
     const ROWS: usize = 64;
-    // Where tokens are few, it is the block of the head, which is widened, that has to be small.
+    // If there are few tokens, the block of the head has to be small, because it is widened.
     let rows = (logits / tokens.max(width)).max(ROWS.min(logits)).clamp(1, vocab);
     (0..vocab).step_by(rows).map(move |start| start..(start + rows).min(vocab))
 }

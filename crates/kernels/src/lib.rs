@@ -1,17 +1,18 @@
-//! The operations of a decoder that are worth a body of their own for each kind of device, with the gradients that
-//! an update needs, written by hand.
+//! The operations of a decoder that have code of their own for each kind of device, with the gradients that an
+//! update needs, written by hand.
 //!
-//! Each operation is a function of tensors with three bodies behind it: plain tensor code, which runs on every device and
-//! is the reference; one for the CPU, on all cores and with its widest vectors, which reads the numbers of the tensors
-//! where they lie; and one for GPUs of every kind, with the feature `gpu`. One of the latter two is taken where the numbers
-//! are f32 or, on a GPU, in the format of products, and without autodiff, unless [`use_kernels`] said otherwise. So a
-//! caller sees one function.
+//! Each operation is a function of tensors with three bodies behind it. Plain tensor code runs on every device and
+//! is the reference. The body for the CPU uses all cores and the widest vectors, and reads the numbers of the
+//! tensors where they lie. The body for GPUs of every kind comes with the feature `gpu`. One of the latter two is
+//! taken if the numbers are f32, or on a GPU in the format of products, and without autodiff, unless
+//! [`use_kernels`] said otherwise. A caller sees one function.
 //!
-//! A body for the CPU gives the same bits for any number of threads, and one for GPUs each time. Bodies differ by rounding.
+//! The body for the CPU gives the same bits for any number of threads, and the body for GPUs gives the same bits
+//! each time. Bodies differ by rounding.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
-/// Returns what the GPUs' body gives, where it is compiled in and takes these tensors.
+/// Returns the result of the GPUs' body, if it is compiled in and takes these tensors.
 macro_rules! on_gpu {
     ($($body:tt)*) => {
         #[cfg(feature = "gpu")]
@@ -63,13 +64,13 @@ pub use watch::{Launched, launches, timed_launches};
 
 use burn::tensor::Tensor;
 
-/// Added to the attention scores of keys that a query must not see.
+/// The number that is added to the attention scores of keys that a query must not see.
 ///
-/// Finite on purpose: a query of a padding position sees no key at all, and −∞ everywhere would
-/// make its softmax NaN, which the backward pass would spread to the whole batch.
+/// It is finite on purpose. A query of a padding position sees no key at all, and −∞ everywhere would make its
+/// softmax NaN, which the backward pass would spread to the whole batch.
 pub const MASKED: f32 = -1e30;
 
-/// The parts one behind the other; a single one is not copied.
+/// Joins the parts one behind the other; a single part is not copied.
 pub fn joined<const D: usize>(mut parts: Vec<Tensor<D>>, dim: usize) -> Tensor<D> {
     if parts.len() == 1 { parts.remove(0) } else { Tensor::cat(parts, dim) }
 }

@@ -1,3 +1,5 @@
+//! Matrix products: with a bias, onto a residual stream, or into a sum of gradients.
+
 use burn::tensor::{FloatDType, Tensor};
 
 use crate::{
@@ -5,13 +7,13 @@ use crate::{
     flex::{edited, matrix, numbers, tensor},
 };
 
-/// `x · y`, multiplied in the format of `compute` and given in f32.
+/// Computes `x · y`, multiplied in the format of `compute` and returned in f32.
 pub fn product(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
     linear(x, y, None, None, compute)
 }
 
-/// `x · weight + bias + onto`: `[places, inputs]` and `[inputs, outputs]` to `[places, outputs]`, multiplied in the
-/// format of `compute` and given in f32.
+/// Computes `x · weight + bias + onto`: `[places, inputs]` and `[inputs, outputs]` to `[places, outputs]`,
+/// multiplied in the format of `compute` and returned in f32.
 pub fn linear(
     x: Tensor<2>,
     weight: Tensor<2>,
@@ -37,7 +39,7 @@ pub fn linear(
     tensor(sum, shape)
 }
 
-/// `sum + x · y`, in place where nobody else has the sum; `x · y` where there is none.
+/// Computes `sum + x · y`, in place if nobody else has the sum, or `x · y` if there is no sum.
 pub fn add_product(
     sum: Option<Tensor<2>>,
     x: Tensor<2>,
@@ -59,7 +61,7 @@ pub fn add_product(
     }
 }
 
-/// The sum of all rows, in f32: `[rows, width]` to `[width]`.
+/// Sums all rows, in f32: `[rows, width]` to `[width]`.
 pub fn column_sums(x: Tensor<2>) -> Tensor<1> {
     let x = x.cast(FloatDType::F32);
     on_gpu!(rows::column_sums(&x));
@@ -88,7 +90,8 @@ pub(crate) fn plain(
     }
 }
 
-/// The numbers of a tensor that may be missing; `None` where it is there and has none for the CPU's bodies.
+/// Reads the numbers of a tensor that may be missing. `None` if the tensor is there and the CPU's bodies do not
+/// take it.
 fn same<const D: usize>(x: Option<&Tensor<D>>) -> Option<Option<crate::flex::Numbers>> {
     match x {
         Some(x) => numbers(x).map(Some),

@@ -1,3 +1,5 @@
+//! Queries, keys and values out of one projection, with rotary positions, and the way back.
+
 use std::{
     ops::Range,
     sync::{Arc, OnceLock},
@@ -11,36 +13,36 @@ use crate::{
     flex::{Numbers, ints, numbers, tensor},
 };
 
-/// How many heads of queries an attention has, how many of keys and of values, and the numbers of one.
+/// The numbers of heads in an attention, and the width of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
-    /// Heads of queries: a multiple of those of keys.
+    /// The number of heads of queries: a multiple of `key`.
     pub query: usize,
-    /// Heads of keys, and of values.
+    /// The number of heads of keys, and also of values.
     pub key: usize,
-    /// Numbers of a head.
+    /// The width of a head.
     pub width: usize,
 }
 
-/// How far each pair of a head's numbers turns from one position to the next, in radians.
+/// The angles in radians by which the pairs of a head's numbers turn from one position to the next.
 ///
-/// With n frequencies number i makes a pair with number n + i, and numbers from 2n on are not turned.
+/// With n frequencies, number i makes a pair with number n + i. Numbers from 2n on are not turned.
 #[derive(Clone, Debug)]
 pub struct Frequencies {
     numbers: Arc<[f32]>,
-    /// Multiplies what is turned.
+    /// The factor of the turned numbers.
     scale: f32,
-    /// The same on the device that asked first, so that it need not be told at every token.
+    /// The frequencies on the device that asked first, so that it need not be told at every token.
     on_device: Arc<OnceLock<Tensor<1>>>,
 }
 
 impl Frequencies {
-    /// These.
+    /// Makes frequencies of these numbers.
     pub fn new(numbers: Vec<f32>) -> Self {
         Frequencies { numbers: numbers.into(), scale: 1.0, on_device: Arc::default() }
     }
 
-    /// The same, which make the numbers of each pair `scale` times as large beside turning them.
+    /// Makes the numbers of each pair `scale` times as large beside turning them.
     #[must_use]
     pub fn scaled(self, scale: f32) -> Self {
         Frequencies { scale, ..self }
@@ -59,17 +61,17 @@ pub struct Rotary(Form);
 
 #[derive(Clone, Debug)]
 enum Form {
-    /// A row for each position that there is, `[positions, pairs]`, and the row of each place.
+    /// A row for each distinct position, `[positions, pairs]`, and the row of each place.
     Table { cos: Arc<[f32]>, sin: Arc<[f32]>, pairs: usize, rows: Arc<[u32]>, places: Range<usize> },
-    /// `[places, 1, 2 · pairs]`: cosines and sines.
+    /// Cosines and sines, `[places, 1, 2 · pairs]` each.
     Tensors(Box<[Tensor<3>; 2]>),
-    /// `[places, pairs, 2]`, on a GPU: cosines beside sines.
+    /// Cosines beside sines, `[places, pairs, 2]`, on a GPU.
     #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "they are made on GPUs alone"))]
     Pairs(Box<Tensor<3>>),
 }
 
 impl Rotary {
-    /// The angles at `positions`, `[rows, tokens]`.
+    /// Computes the angles at `positions`, `[rows, tokens]`.
     pub fn new(positions: &Tensor<2, Int>, frequencies: &Frequencies) -> Self {
         #[cfg(feature = "gpu")]
         if crate::cube::pages::is_gpu(&positions.device())
@@ -111,7 +113,7 @@ impl Rotary {
         Rotary(Form::Tensors(Box::new([angles.clone().cos(), angles.sin()].map(scaled))))
     }
 
-    /// The angles of some places.
+    /// Returns the angles of some places.
     pub fn of(&self, part: Range<usize>) -> Rotary {
         Rotary(match &self.0 {
             Form::Table { cos, sin, pairs, rows, places } => Form::Table {
@@ -143,8 +145,8 @@ impl Rotary {
         if let Form::Pairs(pairs) = &self.0 { Some(pairs) } else { None }
     }
 
-    /// Cosines and sines, `[places, 1, 2 · pairs]`, on `device`. From a table they are made each time: only what is under
-    /// autodiff asks for them on a CPU.
+    /// Returns cosines and sines, `[places, 1, 2 · pairs]`, on `device`. From a table they are made each time,
+    /// because on a CPU only tensors under autodiff ask for them.
     fn tensors(&self, device: &Device) -> [Tensor<3>; 2] {
         match &self.0 {
             Form::Tensors(both) => (**both).clone(),
@@ -168,7 +170,7 @@ impl Rotary {
         self.rotate(x, |first, second| vec![second.neg(), first])
     }
 
-    /// The gradient of what was rotated, from that of the result: it is turned back.
+    /// Computes the gradient of the rotated numbers, given that of the result: it is turned back.
     fn back(&self, d_y: Tensor<3>) -> Tensor<3> {
         self.rotate(d_y, |first, second| vec![second, first.neg()])
     }
@@ -191,9 +193,10 @@ impl Rotary {
     }
 }
 
-/// Queries, keys and values, `[places, heads, width]` each, from `projected`, which has all of them side by side,
-/// `[places, (heads of queries + 2 · heads of keys) · width]`: each head of queries and of keys goes through its norm,
-/// where there are some, and is turned, all of it or the first numbers ([`Frequencies`]). What comes out is rounded to what matrices are multiplied in.
+/// Splits `projected` into queries, keys and values, `[places, heads, width]` each. `projected` has all of them
+/// side by side, `[places, (heads of queries + 2 · heads of keys) · width]`. Each head of queries and of keys goes
+/// through its norm, if there are norms, and is turned, all of it or its first numbers ([`Frequencies`]). The
+/// results are rounded to the format of products.
 pub fn looks(
     projected: Tensor<2>,
     heads: Heads,
@@ -231,8 +234,8 @@ fn on_cpu_or_plain(
     [tensor(query, wide(heads.query)), tensor(key, wide(heads.key)), tensor(value, wide(heads.key))]
 }
 
-/// The gradient of what [`looks`] was given from those of queries, keys and values, `[places, heads, width]`, and those
-/// of the norms' weights. Where there are norms, what they were given is there beside them.
+/// Computes the gradient of the input of [`looks`] and those of the norms' weights, given those of queries, keys
+/// and values, `[places, heads, width]`. If there are norms, their input stands beside them in `norms`.
 pub fn looks_back(
     heads: Heads,
     norms: Option<((Norm, [Tensor<1>; 2]), Tensor<2>)>,

@@ -1,3 +1,5 @@
+//! RMSNorm, alone or of a sum, forward and backward.
+
 use burn::tensor::Tensor;
 
 use crate::{
@@ -5,18 +7,18 @@ use crate::{
     flex::{numbers, tensor},
 };
 
-/// How an RMSNorm is computed, apart from its weight: `x / sqrt(mean(x²) + epsilon) · (weight + offset)` over the last
+/// The rule of an RMSNorm, apart from its weight: `x / sqrt(mean(x²) + epsilon) · (weight + offset)` over the last
 /// dimension.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm {
-    /// Added to the mean square.
+    /// The number that is added to the mean square.
     pub epsilon: f64,
-    /// Added to the weight.
+    /// The number that is added to the weight.
     pub offset: f64,
 }
 
 impl Norm {
-    /// The norm of `x`, `[…, width]`, rounded to what matrices are multiplied in.
+    /// Computes the norm of `x`, `[…, width]`, rounded to the format of products.
     pub fn apply<const D: usize>(
         self,
         x: Tensor<D>,
@@ -31,8 +33,8 @@ impl Norm {
         tensor(y, x.dims()).cast(compute.dtype())
     }
 
-    /// The sum of a residual stream and what a branch adds to it, and the norm of the sum, rounded to what matrices are
-    /// multiplied in.
+    /// Adds a branch to a residual stream. Returns the sum, and the norm of the sum, rounded to the format of
+    /// products.
     pub fn of_sum<const D: usize>(
         self,
         x: Tensor<D>,
@@ -52,9 +54,9 @@ impl Norm {
         [sum, y.cast(compute.dtype())]
     }
 
-    /// The gradients of `x` and of the weight, from that of the result; `beside`, the gradient of `x` by another way, is
-    /// added to the first. With r = 1 / sqrt(mean(x²) + ε) and g = d_y · (weight + offset),
-    /// ∂x = r · (g − x · r² · mean(g · x)).
+    /// Computes the gradients of `x` and of the weight, given that of the result. `beside`, the gradient of `x` by
+    /// another way, is added to the first. With r = 1 / sqrt(mean(x²) + ε) and g = d_y · (weight + offset), ∂x = r
+    /// · (g − x · r² · mean(g · x)).
     pub fn back<const D: usize>(
         self,
         x: Tensor<D>,
@@ -115,7 +117,7 @@ impl Norm {
         (d_x, d_weight.reshape([width]))
     }
 
-    /// 1 / sqrt(mean(x²) + ε), `[…, 1]`.
+    /// Computes 1 / sqrt(mean(x²) + ε), `[…, 1]`.
     fn scale<const D: usize>(self, x: &Tensor<D>) -> Tensor<D> {
         x.clone().square().mean_dim(D - 1).add_scalar(self.epsilon).sqrt().recip()
     }

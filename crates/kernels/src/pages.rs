@@ -1,3 +1,5 @@
+//! Keys and values in pages, and the attention of new tokens over them.
+
 use std::ops::Range;
 
 use burn::tensor::{
@@ -12,12 +14,12 @@ use crate::{
     joined, kernels,
 };
 
-/// Tokens of a page.
+/// The number of tokens in a page.
 pub const PAGE: usize = 32;
 
-/// Keys and values of one layer, in pages of [`PAGE`] tokens.
+/// The keys and values of one layer, in pages of [`PAGE`] tokens.
 ///
-/// Which token is where, a [`Table`] tells. A page may be in several rows of it: that is how the completions of a group
+/// A [`Table`] tells the place of each token. A page may be in several rows of it: so the completions of a group
 /// share their prompt.
 #[derive(Clone, Debug)]
 pub struct Pages {
@@ -28,30 +30,30 @@ pub struct Pages {
 
 #[derive(Clone, Debug)]
 enum Store {
-    /// `[pages, heads, width, PAGE]` and `[pages, heads, PAGE, width]`, so that one vector holds a number of sixteen keys,
-    /// and sixteen numbers of a value.
+    /// Keys, `[pages, heads, width, PAGE]`, and values, `[pages, heads, PAGE, width]`. So a vector holds the same
+    /// number of sixteen keys, or sixteen numbers of a value.
     Cpu { keys: Vec<f32>, values: Vec<f32> },
-    /// `[pages · PAGE, heads, width]` each.
+    /// Keys and values, `[pages · PAGE, heads, width]` each.
     Tensors(Box<[Tensor<3>; 2]>),
-    /// The same, for the GPUs' body.
+    /// Keys and values, `[pages · PAGE, heads, width]` each, for the GPUs' body.
     #[cfg(feature = "gpu")]
     Gpu(Box<[Tensor<3>; 2]>),
 }
 
-/// Where tokens that are written go.
+/// The places of tokens that are written.
 #[derive(Clone, Debug, Default)]
 pub struct Slots {
-    /// Which of the tokens that are there.
+    /// The numbers of the written tokens among the given ones.
     pub tokens: Vec<usize>,
-    /// The place of each among the pages: page · PAGE + place in the page.
+    /// The place of each token among the pages: page · PAGE + place in the page.
     pub places: Vec<usize>,
-    /// Both for a GPU, made when they are first written by.
+    /// Both for a GPU, made at the first write.
     #[cfg(feature = "gpu")]
     moves: std::sync::OnceLock<Moves>,
 }
 
 impl Slots {
-    /// Slots of these tokens at these places.
+    /// Makes slots for these tokens at these places.
     pub fn new(tokens: Vec<usize>, places: Vec<usize>) -> Self {
         Slots {
             tokens,
@@ -68,7 +70,7 @@ impl Slots {
     }
 }
 
-/// Places or pages that are copied: each from one to another.
+/// Copies of places or pages, each from one to another.
 #[derive(Clone, Debug)]
 pub struct Moves {
     #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "none but GPUs copy pages"))]
@@ -76,7 +78,7 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// From the first of each pair to the second.
+    /// Makes moves from the first of each pair to the second.
     pub fn new(pairs: &[[usize; 2]], device: &Device) -> Self {
         let sides = [0, 1].map(|side| pairs.iter().map(move |pair| pair[side]));
         let sides: Vec<usize> = sides.into_iter().flatten().collect();
@@ -84,23 +86,23 @@ impl Moves {
     }
 }
 
-/// Neighbouring tokens of a row in one page, from its beginning on.
+/// Neighbouring tokens of a row in one page, from the page's beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Which of the blocks of pages.
+    /// The number of the block of pages.
     pub block: usize,
-    /// Which page of the block.
+    /// The number of the page in its block.
     pub page: usize,
-    /// How many tokens; none where the row is going to go on in this page.
+    /// The number of tokens; 0 if the row will only go on in this page.
     pub tokens: usize,
 }
 
-/// The tokens of each row, in their order.
+/// The places of each row's tokens, in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<Span>>,
-    /// For a device that is no CPU, made when it is first needed: places among the pages of all blocks, and what is added
-    /// to scores, by window.
+    /// Two things for a device that is no CPU, made when they are first needed: the tokens' places among the pages
+    /// of all blocks, and the numbers that are added to scores, by window.
     index: Option<Tensor<1, Int>>,
     biases: Vec<(Option<usize>, Tensor<4>)>,
     #[cfg(feature = "gpu")]
@@ -108,27 +110,27 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of these rows.
+    /// Makes a table of these rows.
     pub fn new(rows: Vec<Vec<Span>>) -> Self {
         Table { rows, ..Table::default() }
     }
 
-    /// The rows.
+    /// Returns the rows.
     pub fn rows(&self) -> &[Vec<Span>] {
         &self.rows
     }
 
-    /// The rows, to be changed.
+    /// Returns the rows, to be changed.
     pub fn rows_mut(&mut self) -> &mut Vec<Vec<Span>> {
         *self = Table::new(std::mem::take(&mut self.rows));
         &mut self.rows
     }
 
-    /// Takes on one token more for each row, in its first page with room; gives their positions, `[rows]`. A GPU is told of
-    /// rows where they were [changed](Table::rows_mut), and else counts on by itself.
+    /// Adds one token to each row, in its first page with room. Returns the positions of these tokens, `[rows]`. A
+    /// GPU is told of the rows if they were [changed](Table::rows_mut), and otherwise counts on by itself.
     ///
     /// # Panics
-    /// When a row has no page with room.
+    /// If a row has no page with room.
     pub fn step(&mut self, device: &Device) -> Tensor<1, Int> {
         (self.index, self.biases) = (None, Vec::new());
         for row in &mut self.rows {
@@ -147,8 +149,8 @@ impl Table {
         ints(&newest.collect::<Vec<_>>(), device)
     }
 
-    /// How many tokens more each row can be given with the very launches of the next, as far as the device's bodies go: 0
-    /// where the device does not count by itself. It is told of the rows.
+    /// Returns how many more tokens each row can be given with the very launches of the next token, as far as the
+    /// device's bodies go. It is 0 if the device does not count by itself. The device is told of the rows.
     pub fn alike(&mut self, device: &Device) -> usize {
         #[cfg(feature = "gpu")]
         if cube::is_gpu(device) {
@@ -159,7 +161,8 @@ impl Table {
         0
     }
 
-    /// The place of each row's newest token, `[rows]`, where the device counts by itself and was told of the rows.
+    /// Returns the place of each row's newest token, `[rows]`, if the device counts by itself and was told of the
+    /// rows.
     pub fn counter(&self) -> Option<Tensor<1, Int>> {
         #[cfg(feature = "gpu")]
         return self.on_gpu.as_ref().map(cube::Rows::newest);
@@ -167,10 +170,11 @@ impl Table {
         None
     }
 
-    /// Takes on so many tokens more for each row, or gives up as many, which the device has counted in `counter`.
+    /// Adds `tokens` tokens to each row, or takes them away if the number is negative. The device has counted them
+    /// in `counter`.
     ///
     /// # Panics
-    /// When a row has no room for them, or has fewer.
+    /// If a row has no room for them, or has fewer.
     pub fn count_on(&mut self, counter: Tensor<1, Int>, tokens: isize) {
         #[cfg(feature = "gpu")]
         if let Some(rows) = self.on_gpu.take() {
@@ -189,7 +193,7 @@ impl Table {
         }
     }
 
-    /// How many tokens a row has.
+    /// Returns the number of tokens in a row.
     pub fn length(&self, row: usize) -> usize {
         self.rows[row].iter().map(|span| span.tokens).sum()
     }
@@ -200,7 +204,7 @@ impl Table {
 }
 
 impl Pages {
-    /// Empty pages, of so many heads and numbers of a head, in the format of `compute`.
+    /// Makes empty pages, with so many heads of this width, in the format of `compute`.
     pub fn new(
         pages: usize,
         [heads, width]: [usize; 2],
@@ -221,8 +225,8 @@ impl Pages {
         Pages { heads, width, store }
     }
 
-    /// Whether a row's pages have to be full but for the last, and all in one block: so that the device knows by itself where
-    /// a token is.
+    /// Tells whether all pages of a row must be full but the last ones, and all pages must be in one block. The
+    /// device then knows by itself where a token is.
     pub fn dense(&self) -> bool {
         #[cfg(feature = "gpu")]
         if let Store::Gpu(_) = &self.store {
@@ -231,14 +235,15 @@ impl Pages {
         false
     }
 
-    /// Makes room for so many more, where they are dense.
+    /// Makes room for `pages` more pages, if these are dense.
     pub fn grow(&mut self, pages: usize) {
         #[cfg(feature = "gpu")]
         self.change(|store| store.map(|x| cube::grown(x, pages)));
         let _ = pages;
     }
 
-    /// Copies pages of others into these, or of these where there are no others, if all are dense.
+    /// Copies pages of `from` into these, or these pages among themselves if there is no `from`. All must be
+    /// dense.
     pub fn copy(&mut self, from: Option<&Pages>, moves: &Moves) {
         #[cfg(feature = "gpu")]
         {
@@ -251,8 +256,8 @@ impl Pages {
         let _ = (from, moves);
     }
 
-    /// [`looks`](crate::looks) of each row's newest token, of which keys and values are written and the query is given: in
-    /// one, where pages are dense and the angles on their device.
+    /// Does [`looks`](crate::looks) for each row's newest token, writes its keys and values, and returns its
+    /// query, all in one kernel. `None` unless pages are dense and the angles are on their device.
     pub fn remember(
         &mut self,
         table: &Table,
@@ -276,7 +281,7 @@ impl Pages {
         None
     }
 
-    /// Writes keys and values of each row's newest token, `[rows, heads, width]`, where pages are dense.
+    /// Writes keys and values of each row's newest token, `[rows, heads, width]`, if pages are dense.
     pub fn write_newest(&mut self, table: &Table, keys: &Tensor<3>, values: &Tensor<3>) {
         #[cfg(feature = "gpu")]
         if let Some(rows) = &table.on_gpu {
@@ -337,14 +342,14 @@ impl Pages {
     }
 }
 
-/// `softmax(q·kᵀ / sqrt(width)) · v` for the newest token of each row over all tokens of its row in `table`, or over the
-/// last `window` of them, where several query heads share a key head.
+/// Computes `softmax(q·kᵀ / sqrt(width)) · v` for the newest token of each row over all tokens of its row in
+/// `table`, or over the last `window` of them. Several query heads may share a key head.
 ///
 /// `query` is `[rows, heads, width]`; the result is `[rows, heads · width]`, f32. Products are f32, as in
 /// [`attention`](crate::attention()), whatever keys and values were rounded to.
 ///
 /// # Panics
-/// When the table names pages that the blocks lack, or a row has no tokens.
+/// If the table names pages that the blocks lack, or a row has no tokens.
 pub fn attention_over_pages(
     query: Tensor<3>,
     blocks: &[&Pages],
@@ -396,7 +401,7 @@ pub(crate) fn plain(
     });
     let (keys, values): (Vec<_>, Vec<_>) =
         blocks.iter().map(|block| block.tensors(&device)).map(<(_, _)>::from).unzip();
-    // [rows, kv_heads, tokens, width]
+    // Each is [rows, kv_heads, tokens, width].
     let [keys, values] = [keys, values].map(|parts| {
         let all = joined(parts, 0).select(0, index.clone()).cast(wide);
         let kv_heads = all.dims()[1];
@@ -419,7 +424,7 @@ impl Pages {
         Store::Tensors(Box::new(both))
     }
 
-    /// Keys and values, `[pages · PAGE, heads, width]`.
+    /// Returns keys and values, `[pages · PAGE, heads, width]`.
     fn tensors(&self, device: &Device) -> [Tensor<3>; 2] {
         let (heads, width) = (self.heads, self.width);
         let (keys, values) = match &self.store {
@@ -447,7 +452,8 @@ impl Pages {
     }
 }
 
-/// The places of each row's tokens among those of all blocks, one behind the other; a shorter row repeats some place.
+/// Lists the places of each row's tokens among those of all blocks, one behind the other. A shorter row is filled
+/// up with some place.
 fn places(table: &Table, blocks: &[&Pages], longest: usize, device: &Device) -> Tensor<1, Int> {
     let starts: Vec<usize> = blocks
         .iter()
@@ -465,7 +471,8 @@ fn places(table: &Table, blocks: &[&Pages], longest: usize, device: &Device) -> 
     ints(&all, device)
 }
 
-/// `[rows, 1, 1, tokens]`: 0 where the row has a token that is seen, and else a number of which the softmax makes 0.
+/// Makes the numbers to add to scores, `[rows, 1, 1, tokens]`: 0 if the row has a token there that is seen, and
+/// else a number that the softmax turns into 0.
 fn bias_of(table: &Table, window: Option<usize>, longest: usize, device: &Device) -> Tensor<4> {
     let mut bias = vec![MASKED; table.rows.len() * longest];
     for (row, bias) in bias.chunks_exact_mut(longest).enumerate() {
@@ -476,7 +483,7 @@ fn bias_of(table: &Table, window: Option<usize>, longest: usize, device: &Device
     Tensor::from_data(TensorData::new(bias, [table.rows.len(), 1, 1, longest]), device)
 }
 
-/// The numbers of a tensor beside pages of the CPU.
+/// Returns the numbers of a tensor that goes with pages of the CPU.
 fn of_cpu(x: &Tensor<3>) -> Numbers {
     let plain = if x.is_autodiff() { x.clone().inner() } else { x.clone() };
     numbers(&plain.cast(DType::F32)).expect("pages and tokens are on one device")

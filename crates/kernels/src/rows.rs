@@ -1,3 +1,5 @@
+//! The gradient of an embedding lookup.
+
 use std::collections::BTreeMap;
 
 use burn::tensor::{IndexingUpdateOp, Int, Tensor, TensorData};
@@ -7,12 +9,12 @@ use crate::{
     flex::{edited, numbers},
 };
 
-/// The gradient of a lookup: adds `gradient`, `[tokens, width]`, to those rows of `table`, `[rows, width]`, that the tokens
-/// name. Equal tokens are summed in an order of their own: no device adds in another each time. `scratch` numbers more
-/// are there at once, about.
+/// Adds the gradient of a lookup: `gradient`, `[tokens, width]`, is added to the rows of `table`, `[rows, width]`,
+/// that `tokens` name. Equal tokens are summed in a fixed order, so that a device gives the same bits each time.
+/// About `scratch` more numbers are in memory meanwhile.
 ///
 /// # Panics
-/// When a token has no row.
+/// If a token has no row.
 pub fn add_rows(
     table: Tensor<2>,
     tokens: &[u32],
@@ -32,8 +34,8 @@ pub fn add_rows(
     }
 }
 
-/// Equal tokens are summed by a product with a matrix of zeros and ones, so that no device goes through the tokens one by
-/// one.
+/// Does [`add_rows`] in plain tensor code. Equal tokens are summed by a product with a matrix of zeros and ones,
+/// so that no device goes through the tokens one by one.
 pub(crate) fn plain(
     table: Tensor<2>,
     tokens: &[u32],

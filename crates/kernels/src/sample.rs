@@ -1,4 +1,4 @@
-//! Tokens are drawn, each with its log-probability.
+//! Draws tokens, each with its log-probability.
 
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use rayon::prelude::*;
@@ -8,10 +8,10 @@ use crate::{
     flex::{numbers, tensor},
 };
 
-/// How a token is drawn from logits.
+/// The way of drawing a token from logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// Divides the logits; 0 takes the likeliest token.
+    /// The divisor of the logits; 0 takes the likeliest token.
     pub temperature: f64,
     /// Only the `top_k` likeliest tokens can be drawn; 0 means all.
     pub top_k: usize,
@@ -25,16 +25,17 @@ impl Choice {
         self.top_p < 1.0 || (1..vocab).contains(&self.top_k)
     }
 
-    /// Greedy log-probabilities are reported at temperature 1.
+    /// Returns the divisor of the logits. Greedy log-probabilities are reported at temperature 1.
     pub(crate) fn divisor(&self) -> f64 {
         if self.temperature == 0.0 { 1.0 } else { self.temperature }
     }
 }
 
-/// Draws one token per row of `logits` (`rows` × `vocab`, row-major), at the uniform numbers in
-/// `[0, 1)`; gives the tokens with their log-probabilities over the whole vocabulary. Rows in parallel, in time
-/// linear in the vocabulary, but for a sort of the tokens that may be among the likeliest. Where logits are nearly alike
-/// and `top_p` alone cuts, these are all. Tokens are drawn in the order of their ids.
+/// Draws one token per row of `logits` (`rows` × `vocab`, row-major), at the uniform numbers in `[0, 1)`. Returns
+/// the tokens with their log-probabilities over the whole vocabulary. Tokens are drawn in the order of their ids.
+///
+/// Rows go in parallel. The time is linear in the vocabulary, except for sorting the tokens that may be among the
+/// likeliest. These are all tokens if logits are nearly alike and only `top_p` cuts.
 pub fn sample_on_host(logits: &[f32], uniforms: &[f64], choice: &Choice) -> Vec<(u32, f32)> {
     let vocab = logits.len() / uniforms.len().max(1);
     let rows = logits.par_chunks_exact(vocab.max(1)).zip(uniforms);
@@ -43,9 +44,9 @@ pub fn sample_on_host(logits: &[f32], uniforms: &[f64], choice: &Choice) -> Vec<
         .collect()
 }
 
-/// [`sample_on_host`] on the device of `logits`: `[rows, vocab]` and `[rows]` to `[rows]` and `[rows]`. Both invert the
-/// same cumulative distribution at the same uniform number, so they draw the same token unless that number falls
-/// within rounding of its edge.
+/// Does [`sample_on_host`] on the device of `logits`: `[rows, vocab]` and `[rows]` to `[rows]` and `[rows]`. Both
+/// invert the same cumulative distribution at the same uniform number, so they draw the same token unless that
+/// number falls within rounding of its edge.
 pub fn sample_on_device(
     logits: Tensor<2>,
     uniforms: Tensor<1>,
@@ -80,7 +81,7 @@ pub(crate) fn plain(
     } else if choice.truncates(vocab) {
         let (sorted, ids) = weights.clone().sort_descending_with_indices(1);
         let total = sorted.clone().sum_dim(1);
-        // A token stays if what comes before it has not yet reached top_p.
+        // A token stays if the tokens before it have not yet reached top_p.
         let before = sorted.clone().cumsum(1) - sorted;
         let mut cut = before.greater_equal(total.mul_scalar(choice.top_p).expand([rows, vocab]));
         if (1..vocab).contains(&choice.top_k) {
@@ -88,7 +89,7 @@ pub(crate) fn plain(
             let beyond = column.greater_equal_elem(choice.top_k as i64).unsqueeze::<2>();
             cut = cut.bool_or(beyond.expand([rows, vocab]));
         }
-        // In the order of the ids, as they were.
+        // The tokens go back into the order of their ids.
         let kept =
             weights.zeros_like().scatter(1, ids, cut.bool_not().float(), IndexingUpdateOp::Add);
         invert(weights * kept, uniforms)
@@ -99,8 +100,8 @@ pub(crate) fn plain(
     (token.squeeze_dim(1), logprob.squeeze_dim(1))
 }
 
-/// The first column whose cumulative weight exceeds `uniform · total`: first the block of columns, then the column in it, so
-/// that sums are short.
+/// Finds the first column whose cumulative weight exceeds `uniform · total`. It finds the block of columns first,
+/// then the column in it, so that sums are short.
 fn invert(weights: Tensor<2>, uniforms: Tensor<1>) -> Tensor<2, Int> {
     const BLOCK: usize = 256;
     let [rows, vocab] = weights.dims();
@@ -123,8 +124,8 @@ fn invert(weights: Tensor<2>, uniforms: Tensor<1>) -> Tensor<2, Int> {
     block.mul_scalar(BLOCK as i32) + column
 }
 
-/// The first column whose cumulative weight exceeds what `target` makes of the sum of all, and what of that the columns before
-/// it leave.
+/// Finds the first column whose cumulative weight exceeds a target, which `target` makes of the sum of all. Also
+/// returns the rest of the target after the columns before it.
 fn exceeded(
     weights: Tensor<2>,
     target: impl FnOnce(Tensor<2>) -> Tensor<2>,
@@ -133,8 +134,8 @@ fn exceeded(
     let cumulative = weights.clone().cumsum(1);
     let total = cumulative.clone().slice_dim(1, columns - 1..columns);
     let target = target(total.clone());
-    // A target can be rounded up to the total; columns without weight at the end, which have reached it too, must not be
-    // drawn then.
+    // A target can be rounded up to the total. Then columns without weight at the end have reached it too, and
+    // must not be drawn.
     let short = cumulative.clone().lower(total.expand([rows, columns]));
     let passed = cumulative.clone().lower_equal(target.clone().expand([rows, columns]));
     let column = passed.bool_and(short).int().sum_dim(1);

@@ -1,69 +1,70 @@
+//! The tokens that each token of a batch sees, in place of an attention mask.
+
 use std::{ops::Range, sync::OnceLock};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-/// A text of a batch, or the part of one that others do not share with it.
+/// A text of a batch, or the part of a text that it does not share with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Its places.
+    /// The segment's places.
     pub places: Range<usize>,
-    /// The segment whose text it goes on from, if there is one; that goes on from none.
+    /// The segment whose text this one continues, if there is one. That segment must not continue another.
     pub after: Option<usize>,
 }
 
-/// Which tokens of a batch a token sees: those before it in its own segment, and all of the segment that
-/// its own goes on from.
+/// A description of the tokens that each token of a batch sees: those up to it in its own segment, and all of the
+/// segment that its own continues.
 ///
-/// It is what an [`attention`](crate::attention) is told instead of a mask, whose size would be the square
-/// of the batch's.
+/// An [`attention`](crate::attention) gets this instead of a mask, whose size would be the square of the batch's.
 #[derive(Clone, Debug)]
 pub struct Sight {
     segments: Vec<Segment>,
     places: usize,
     device: Device,
-    /// As tensors, made when they are first asked for.
+    /// The segments as tensors, made when they are first asked for.
     tiled: OnceLock<Tiled>,
     #[cfg(feature = "gpu")]
     pub(crate) on_gpu: OnceLock<crate::cube::plan::Plan>,
 }
 
-/// A batch's segments as rectangles, so that tensor operations can go through many of them at once.
+/// A batch's segments as rectangles, so that tensor operations can go through many segments at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Tiled {
-    /// Every segment is a row of one of them.
+    /// The rectangles. Every segment is a row of one of them.
     pub(crate) tiles: Vec<Tile>,
     pub(crate) joints: Vec<Joint>,
-    /// For each place of the batch, where it is among the tiles' rows put one behind the other; behind the
-    /// last of them, where it is padding. Absent where the two orders are the same.
+    /// The index of each place of the batch among the tiles' rows put one behind the other. At padding it points
+    /// behind the last row. Absent if the two orders are the same.
     pub(crate) order: Option<Tensor<1, Int>>,
 }
 
-/// Segments of like lengths as the rows of a rectangle, which begin together.
+/// Segments of similar lengths as the rows of a rectangle, which begin together.
 #[derive(Clone, Debug)]
 pub(crate) struct Tile {
-    /// The place of its first token.
+    /// The place of the tile's first token.
     first: usize,
-    /// The places of all, where they do not lie side by side; what is no token repeats one of its row.
+    /// The places of all tokens, unless they lie side by side. A place without a token repeats one of its row.
     places: Option<Tensor<1, Int>>,
     pub(crate) rows: usize,
     pub(crate) width: usize,
-    /// `[rows · width, 1, 1]`: 1 at tokens and 0 behind a row's last one; absent where there are tokens only.
+    /// 1 at tokens and 0 behind a row's last one, `[rows · width, 1, 1]`; absent if there are only tokens.
     pub(crate) present: Option<Tensor<3>>,
 }
 
-/// Neighbouring segments that go on from the same one.
+/// Neighbouring segments that continue the same segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Joint {
     /// The places of their tokens.
     pub(crate) queries: Range<usize>,
     /// The places of the segment that all of them see.
     pub(crate) keys: Range<usize>,
-    /// How far each of them is from the first key.
+    /// The distance of each query from the first key.
     pub(crate) positions: Vec<usize>,
 }
 
 impl Sight {
-    /// The sight of a batch of so many places, `device` being where its tensors are.
+    /// Makes the sight of a batch of so many places. `device` is the device of its tensors.
     pub fn new(segments: &[Segment], places: usize, device: &Device) -> Self {
         Sight {
             segments: segments.to_vec(),
@@ -75,7 +76,7 @@ impl Sight {
         }
     }
 
-    /// The texts that tokens belong to.
+    /// Returns the texts that tokens belong to.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -149,7 +150,7 @@ impl Tile {
         Tile { first: rows[0].start, places, rows: count, width, present }
     }
 
-    /// The tile's rows of `x`, `[places, …]` to `[rows · width, …]`.
+    /// Takes the tile's rows out of `x`, `[places, …]` to `[rows · width, …]`.
     pub(crate) fn take(&self, x: &Tensor<3>) -> Tensor<3> {
         match &self.places {
             None => x.clone().slice_dim(0, self.first..self.first + self.rows * self.width),
@@ -158,7 +159,8 @@ impl Tile {
     }
 }
 
-/// Tells if a segment may be a row as wide as the longest: a fifth of padding is borne, and any in short ones.
+/// Tells whether a segment may be a row as wide as the longest. A fifth of padding is allowed, and any padding in
+/// short rows.
 fn alike(length: usize, longest: usize) -> bool {
     5 * length >= 4 * longest || longest <= 16
 }

@@ -1,4 +1,4 @@
-//! Each body against the reference: values, gradients and odd shapes.
+//! Tests of each device's code against plain tensor code: values, gradients and odd shapes.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
@@ -16,7 +16,7 @@ use crate::{
     rows,
 };
 
-/// Numbers between -1 and 1 that look like noise.
+/// Makes numbers between -1 and 1 that look like noise.
 fn noise<const D: usize>(shape: [usize; D], salt: u64) -> Tensor<D> {
     let mut state = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let values: Vec<f32> = (0..shape.iter().product())
@@ -34,12 +34,13 @@ fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
     x.into_data().try_into_vec().expect("they are f32")
 }
 
-/// Fails where two tensors differ by more than rounding.
+/// Fails if two tensors differ by more than rounding.
 #[track_caller]
 fn alike<const D: usize>(fast: Tensor<D>, reference: Tensor<D>) {
     assert_eq!(fast.dims(), reference.dims());
     let (fast, reference) = (values(fast), values(reference));
-    // Where all are small, they are what is left of larger numbers: of a query that sees one key, say, which has no gradient.
+    // If all numbers are small, they are differences of larger numbers: a query that sees one key, say, has no
+    // gradient.
     let size = reference.iter().fold(0.2f32, |size, x| size.max(x.abs()));
     for (at, (x, y)) in fast.iter().zip(&reference).enumerate() {
         assert!((x - y).abs() <= 2e-5 * size, "at {at}: {x}, and the reference has {y}");
@@ -120,7 +121,8 @@ fn products() {
     }
 }
 
-/// A row of a product is the same whatever stands beside it: a completion does not depend on its neighbours.
+/// A row of a product is the same whatever stands beside it, so that a completion does not depend on its
+/// neighbours.
 #[test]
 fn rows_of_a_product_do_not_depend_on_each_other() {
     let shapes =
@@ -164,7 +166,7 @@ fn queries_keys_and_values() {
         let gradients = [heads.query, heads.key, heads.key]
             .map(|count| noise([places, count, heads.width], 3 + count as u64));
         for norms in [None, Some((RULES[1], [6, 7].map(|salt| noise([heads.width], salt))))] {
-            // A part of the places, as an update cuts them.
+            // An update cuts the places into such parts.
             for part in [0..places, 5..30] {
                 let of = |x: &Tensor<3>| x.clone().slice_dim(0, part.clone());
                 let projected = projected.clone().slice_dim(0, part.clone());
@@ -263,7 +265,8 @@ fn attentions_over_pages() {
 
 #[test]
 fn heads() {
-    // The last has blocks of 512, of which the last has one, and sums that are longer than `gemm` has them.
+    // In the last case, the vocabulary has blocks of 512 with a last block of 1, and sums are longer than those of
+    // `gemm`.
     for (tokens, vocab, width) in [(1, 2, 3), (9, 70, 5), (150, 2500, 24), (2100, 1025, 600)] {
         let hidden = noise([tokens, width], 1).mul_scalar(3.0);
         let weights = noise([vocab, width], 2).mul_scalar(2.0);
@@ -308,7 +311,7 @@ fn heads() {
                     d_entropy,
                     d_head.clone(),
                 );
-                // Logits that are made again have the bits of those that waited.
+                // Logits that are made again have the same bits as logits that waited.
                 let again = head_logprobs(&hidden, &weights, &labels, temperature, logits);
                 let (d_again, head_again) = back(again);
                 assert_eq!(values(d_again), values(d_fast.clone()));
@@ -386,7 +389,7 @@ fn threads_change_nothing() {
             None,
         );
         let d_w = crate::product(x.clone().transpose(), d_x.clone(), Compute::F32);
-        // As an adapter has it: many rows, few columns, and sums that are longer than a block.
+        // An adapter has such shapes: many rows, few columns, and sums that are longer than a block.
         let narrow = crate::product(noise([1024, 896], 8), noise([896, 32], 9), Compute::F32);
         let (hidden, head) = (noise([831, 64], 10), noise([1025, 64], 11));
         let labels = Tensor::<1, Int>::arange(0..831, &Device::flex());
@@ -414,6 +417,6 @@ fn threads_change_nothing() {
     };
     let one = with(1);
     assert!(with(2) == one && with(5) == one);
-    // And they are those of the CPU's bodies.
+    // The bits are those of the CPU's bodies.
     assert!(flex::numbers(&noise([2, 2], 1)).is_some());
 }

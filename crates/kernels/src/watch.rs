@@ -1,23 +1,25 @@
+//! Counts and times the launches of GPU kernels.
+
 use std::collections::BTreeMap;
 
-/// How often a kernel was launched, and how long that took; 0 where it was not timed.
+/// The number of a kernel's launches and their time, which is 0 if it was not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Launched {
-    /// Launches.
+    /// The number of launches.
     pub count: usize,
-    /// Seconds of all together.
+    /// The time of all launches together, in seconds.
     pub seconds: f64,
 }
 
-/// What `work` launches on GPUs, by the names of kernels.
+/// Counts the launches on GPUs while `work` runs, by the names of kernels.
 ///
-/// It counts all launches of the process in that time, whoever's they are.
+/// All launches of the process in that time are counted, whoever makes them.
 pub fn launches<R>(work: impl FnOnce() -> R) -> (R, BTreeMap<&'static str, Launched>) {
     watched(false, work)
 }
 
-/// [`launches`] with times, for which each kernel is waited for before the next: so what they take beside each other is
-/// not seen.
+/// Does [`launches`] and measures times. Each kernel is waited for before the next, so times do not show how
+/// kernels overlap.
 pub fn timed_launches<R>(work: impl FnOnce() -> R) -> (R, BTreeMap<&'static str, Launched>) {
     watched(true, work)
 }

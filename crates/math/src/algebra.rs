@@ -1,10 +1,10 @@
-//! Whether two scalar expressions are the same, and which is greater.
+//! The comparison of two scalar expressions: whether they are the same, and which is greater.
 //!
-//! An expression is brought into an exact normal form first: a quotient of polynomials in whatever
-//! cannot be taken apart. Equal normal forms prove equality; unequal ones prove inequality where
-//! the normal form is unique. Numbers too large for that are compared by their residues, and the
-//! rest by enclosures of rising precision. Each method has its part of the budget, so that one that
-//! runs dry does not take the verdict from the next.
+//! An expression is first brought into an exact normal form: a quotient of polynomials in parts that cannot be
+//! taken apart. Equal normal forms prove equality. Unequal normal forms prove inequality if the normal form is
+//! unique. Numbers too large for that are compared by their residues, and the rest by enclosures of rising
+//! precision. Each method has its own part of the budget, so a method that runs dry does not take the verdict from
+//! the next.
 
 mod arithmetic;
 mod atom;
@@ -43,7 +43,7 @@ use modular::Residues;
 use numeric::Agreement;
 use tree::{arranged, holds_infinity};
 
-/// What comparing two expressions gave.
+/// The result of comparing two expressions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Decision {
     Equal(Certainty),
@@ -53,24 +53,23 @@ pub(crate) enum Decision {
     Undecided(Why),
 }
 
-/// Why two expressions could not be told apart or together.
+/// The reason why a comparison of two expressions came to no verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
     /// The budget ran out.
     OverBudget,
-    /// The methods here do not decide it.
+    /// The methods here cannot decide the comparison.
     OutOfReach,
 }
 
-/// Numbers that agree to fewer bits than this are not called equal: √(10^40+1) and 10^20 agree to
-/// 134.
+/// The bits in which two numbers have to agree at least to be called equal: √(10^40+1) and 10^20 agree to 134.
 const ENOUGH_BITS: u32 = 200;
 
-/// The share of what is then left that a look at the size of huge constants may take.
+/// The share of the remaining budget that a look at the size of huge constants may take.
 const SIZE_SHARE: f64 = 0.25;
 
-/// Whether two expressions are equal wherever both are defined. Undefined ones equal nothing, not
-/// even themselves.
+/// Tells whether two expressions are equal wherever both are defined. An undefined expression equals nothing, not
+/// even itself.
 pub(crate) fn equal(a: &Expr, b: &Expr, budget: &mut Budget) -> Decision {
     if let (Expr::Number(a) | Expr::Decimal(a), Expr::Number(b) | Expr::Decimal(b)) = (a, b) {
         return proved(a == b);
@@ -90,7 +89,7 @@ pub(crate) fn equal(a: &Expr, b: &Expr, budget: &mut Budget) -> Decision {
             match residues {
                 Ok(Residues::Different) => return proved(false),
                 Ok(Residues::Agree { bits }) => {
-                    // Residues can be forged for constants, but their sizes not as well.
+                    // The residues of constants can be forged, but hardly together with their sizes.
                     if numeric::are_apart(a, b, &mut budget.portion(SIZE_SHARE)) {
                         return proved(false);
                     }
@@ -106,8 +105,7 @@ pub(crate) fn equal(a: &Expr, b: &Expr, budget: &mut Budget) -> Decision {
     by_value(numeric::agree(a, b, budget), over, ENOUGH_BITS)
 }
 
-/// What exact arithmetic proves and what evaluation finds, where both come to a verdict: they have to
-/// be the same.
+/// Returns the verdicts of exact arithmetic and of evaluation, if both come to one. The two have to be the same.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn both_ways(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool, bool)> {
     let proved = match exactly(a, b, budget, &mut false) {
@@ -124,11 +122,11 @@ pub(crate) fn both_ways(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool
     }
 }
 
-/// Whether two expressions, one of which holds a decimal, are equal when both are rounded to so many
-/// places after the point.
+/// Tells whether two expressions, one of which holds a decimal, are equal when both are rounded to `places` places
+/// after the point.
 ///
-/// A decimal that is given to more places may be rounded right to these and still be rounded
-/// differently once more: 11.3137085 is 8√2, which is 11.313708 to six places.
+/// A decimal that is given to more places may be rounded correctly there and still come out different when it is
+/// rounded again: 11.3137085 is 8√2, which is 11.313708 to six places.
 pub(crate) fn equal_rounded(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
     let decision = equal_to(a, b, places, budget);
     let given = [a, b].into_iter().filter_map(integer::places_given).min();
@@ -163,7 +161,7 @@ fn equal_to(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
     }
 }
 
-/// Which of two real constants is greater, infinity included.
+/// Tells which of two real constants is greater, infinity included.
 pub(crate) fn order(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<Ordering> {
     let mut attempt = budget.portion(EXACT_SHARE);
     let mut algebra = Algebra::new(&mut attempt);
@@ -186,8 +184,8 @@ pub(crate) fn order(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<Ordering>
     }
 }
 
-/// Whether a = k·b with a constant k other than zero, so that a = 0 where b = 0: whether k is
-/// positive, and how sure that is.
+/// Tells whether a = k·b with a constant k other than zero, so that a = 0 wherever b = 0. If so, returns whether k
+/// is positive, and how sure that is.
 pub(crate) fn proportional(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool, Certainty)> {
     // The inverse of k has the sign of k.
     let (a, b) = arranged(a, b);
@@ -212,7 +210,7 @@ pub(crate) fn proportional(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(b
     }
 }
 
-/// The exact value of an expression, if it is a rational number.
+/// Returns the exact value of an expression, if the value is a rational number.
 pub(crate) fn rational(e: &Expr, budget: &mut Budget) -> Option<BigRational> {
     if let Expr::Number(number) | Expr::Decimal(number) = e {
         return Some(number.clone());
@@ -228,8 +226,8 @@ pub(crate) fn rational(e: &Expr, budget: &mut Budget) -> Option<BigRational> {
     }
 }
 
-/// The normal form as plain text, such as `x^2 + 2*x + 1`, or the expression as it was written when
-/// it has none.
+/// Writes the normal form as plain text, such as `x^2 + 2*x + 1`. An expression without a normal form is written
+/// as it stands.
 pub(crate) fn canonical(e: &Expr, budget: &mut Budget) -> String {
     let mut attempt = budget.portion(EXACT_SHARE);
     let mut algebra = Algebra::new(&mut attempt);
@@ -260,7 +258,7 @@ fn by_value(agreement: Result<Agreement, OverBudget>, over: bool, enough: u32) -
     }
 }
 
-/// The bits in which two functions agree, over all points: each is a trial of its own.
+/// Counts the bits in which two functions agree, over all points: each point is a trial of its own.
 fn evidence(bits: u32, points: u32) -> u32 {
     bits.saturating_mul(points)
 }
@@ -269,12 +267,12 @@ fn undecided(over: bool) -> Decision {
     Decision::Undecided(if over { Why::OverBudget } else { Why::OutOfReach })
 }
 
-/// What exact arithmetic says of two expressions.
+/// The verdict of exact arithmetic on two expressions.
 #[derive(Clone, Copy)]
 enum Exact {
     Decided(Decision),
-    /// The normal forms are equal, but something was divided by that may be zero in disguise, or a
-    /// value too large to be computed was compared by its syntax.
+    /// The normal forms are equal, but a divisor may be zero in disguise, or a value too large to be computed was
+    /// compared by its syntax.
     EqualIfDefined,
     Open,
 }
@@ -311,19 +309,19 @@ fn exactly(a: &Expr, b: &Expr, budget: &mut Budget, over: &mut bool) -> Exact {
     exact
 }
 
-/// How two expressions are proportional.
+/// The way in which two expressions are proportional.
 enum Proportion {
     Rational {
         positive: bool,
     },
-    /// By a constant whose sign is another matter.
+    /// They are proportional by a constant whose sign is still to be found.
     Constant,
     No,
     Unknown,
 }
 
 impl Algebra<'_> {
-    /// Whether two values are equal; none if the normal form is not unique.
+    /// Tells whether two values are equal. Returns `None` if the normal form is not unique.
     fn is_equal(&mut self, a: &Value, b: &Value) -> Result<Option<bool>, Stop> {
         let (a, b) = match (a, b) {
             (Value::Number(a), Value::Number(b)) => return Ok(Some(a == b)),
@@ -341,12 +339,13 @@ impl Algebra<'_> {
         if difference.is_zero() {
             return Ok(Some(true));
         }
-        // Denominators that may be zero in disguise make a quotient's inequality worthless too.
+        // A denominator that may be zero in disguise makes the inequality of quotients worthless too.
         let unique = self.is_surely_nonzero(&difference) && !self.doubtful;
         Ok(unique.then_some(false))
     }
 
-    /// The order of two values if it is plain: none if it is not, and none inside if there is none.
+    /// Returns the order of two values. The outer `None` means that the order is not plain, the inner `None` that
+    /// there is no order.
     fn compare(&mut self, a: &Value, b: &Value) -> Option<Option<Ordering>> {
         let rank = |value: &Value| match value {
             Value::Infinity { positive: true } => 1,
@@ -379,7 +378,7 @@ impl Algebra<'_> {
         let (Some(first), Some(second)) = (left.0.first(), right.0.first()) else {
             return Ok(match left.is_zero() && right.is_zero() {
                 true => Proportion::Rational { positive: true },
-                // Zero is a multiple of nothing else, if the other is not zero in disguise.
+                // Zero is no multiple of another value, if that value is not zero in disguise.
                 false if self.is_surely_nonzero(if left.is_zero() { &right } else { &left }) => {
                     Proportion::No
                 }
@@ -390,8 +389,7 @@ impl Algebra<'_> {
         if self.scale(&right, &factor)? == left {
             return Ok(Proportion::Rational { positive: factor.is_positive() });
         }
-        // With k·b as a constant c times b, all coefficients of the variables' monomials have the
-        // same ratio.
+        // If k·b is a constant c times b, all coefficients of the variables' monomials have the same ratio.
         let (left, right) = (self.by_variables(&left)?, self.by_variables(&right)?);
         if left.len() != right.len() || left.iter().zip(&right).any(|(l, r)| l.0 != r.0) {
             return Ok(Proportion::Unknown);

@@ -1,9 +1,11 @@
-/// What one judgement may spend, counted in operations.
+//! The budget of a judgement, counted in operations.
+
+/// The operations that one judgement may still spend.
 ///
-/// An operation is about one multiplication of two 64-bit words. Counting them, and not seconds,
-/// gives the same verdict on a busy machine, on any thread and on any computer. Whoever is about to
-/// do something whose cost depends on its input (a power, a factorial, a product of polynomials)
-/// estimates the cost first and asks for it here; nothing is begun that was not granted.
+/// An operation is about one multiplication of two 64-bit words. A count of operations, and not of seconds, gives
+/// the same verdict on a busy machine, on any thread and on any computer. Code whose cost depends on its input (a
+/// power, a factorial, a product of polynomials) estimates the cost first and asks for it here. It begins nothing
+/// that was not granted.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     left: u64,
@@ -18,8 +20,8 @@ impl Budget {
         Budget { left: operations }
     }
 
-    /// Takes `operations` off the budget, or refuses and leaves nothing: once refused, every later
-    /// request is refused too, so that a judgement ends soon after.
+    /// Takes `operations` off the budget, or refuses and leaves nothing. After a refusal every later request is
+    /// refused too, so that the judgement ends soon.
     pub(crate) fn spend(&mut self, operations: u64) -> Result<(), OverBudget> {
         match self.left.checked_sub(operations) {
             Some(left) => {
@@ -33,20 +35,20 @@ impl Budget {
         }
     }
 
-    /// What is left.
+    /// Returns the operations that are left.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
 
-    /// A part of what is left, `share` of it at most, for an attempt that may fail without harm:
-    /// its overdraft is not the whole's. Pay back with [`Budget::settle`].
+    /// Splits off a part of the budget, at most `share` of it, for an attempt that may fail without harm: an
+    /// overdraft of the part does not touch the whole. Pay back with [`Budget::settle`].
     pub(crate) fn portion(&mut self, share: f64) -> Budget {
         let part = (self.left as f64 * share.clamp(0.0, 1.0)) as u64;
         self.left -= part;
         Budget { left: part }
     }
 
-    /// Returns what an attempt did not use.
+    /// Pays back the operations that an attempt did not use.
     pub(crate) fn settle(&mut self, attempt: Budget) {
         self.left += attempt.left;
     }

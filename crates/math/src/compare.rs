@@ -1,6 +1,6 @@
-//! Whether two answers are the same, by their types.
+//! The comparison of two answers, by their types.
 //!
-//! What is taken for the same although it is written differently, and what is not:
+//! The table shows which answers count as the same although they are written differently, and which do not:
 //!
 //! | gold | response | |
 //! |---|---|---|
@@ -35,9 +35,9 @@ use crate::{
 /// The choices that a comparison leaves open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Places after the point, where a side is a decimal number.
+    /// The places after the point that are compared, if a side is a decimal number.
     pub(crate) precision: u32,
-    /// Whether an inequality may answer for a set.
+    /// True if an inequality may answer for a set.
     pub(crate) relation_for_set: bool,
 }
 
@@ -56,13 +56,13 @@ struct Comparison<'a> {
     budget: &'a mut Budget,
 }
 
-/// What an equation says.
+/// The statement that a value makes as an equation.
 enum Form<'a> {
-    /// A name and what it stands for.
+    /// A name and the value that it stands for.
     Named(&'a Value, &'a Value),
     /// An equation between expressions.
     Equation(&'a Expr, &'a Expr),
-    /// Anything else: it stands for itself.
+    /// Any other value, which stands for itself.
     Plain(&'a Value),
     /// An equation between numbers that has to hold: `2 + 2 = 4`.
     Claim(&'a Expr, &'a Value),
@@ -70,7 +70,7 @@ enum Form<'a> {
 
 const DIFFERENT: Decision = Decision::Different(Certainty::Proved);
 
-/// Not the same by form, and not shown to be different by value either: `x < 2` and `x^3 < 8`.
+/// The verdict on answers that differ by form but are not shown to differ by value: `x < 2` and `x^3 < 8`.
 const UNLIKE: Decision = Decision::Different(Certainty::Undecided);
 const EQUAL: Decision = Decision::Equal(Certainty::Proved);
 
@@ -137,7 +137,7 @@ impl Comparison<'_> {
     fn plain(&mut self, gold: &Value, response: &Value) -> Decision {
         use Value::*;
         match (gold, response) {
-            // A residue is one of its modulus: 1 modulo 3 is not 1 modulo 4.
+            // The modulus is part of a residue: 1 modulo 3 is not 1 modulo 4.
             (
                 Scalar(a @ Expr::Call(Function::Mod, of_a)),
                 Scalar(b @ Expr::Call(Function::Mod, of_b)),
@@ -196,7 +196,8 @@ impl Comparison<'_> {
                 _ => DIFFERENT,
             },
             (Tuple { .. }, Tuple { .. }) => self.tuples(gold, response),
-            // A list says which values there are; brackets of its own give them an order.
+            // A list only says which values there are. If the other side has brackets, they give the values an
+            // order.
             (List(list), Tuple { items, .. }) if point(list, response).is_some() => {
                 self.in_order(&point(list, response).unwrap_or_default(), &unnamed(items))
             }
@@ -220,7 +221,7 @@ impl Comparison<'_> {
     fn scalars(&mut self, gold: &Expr, response: &Expr) -> Decision {
         let (bare_gold, bare_response) = (without_degrees(gold), without_degrees(response));
         let decision = self.expressions(&bare_gold, &bare_response);
-        // 90° is 90 where degrees only say what is counted, and π/2 where the other side is an angle.
+        // 90° is 90 if the degree signs only say what is counted, and π/2 if the other side is an angle.
         let (of_gold, of_response) = (*bare_gold != *gold, *bare_response != *response);
         if matches!(decision, Decision::Equal(_)) || of_gold == of_response {
             return decision;
@@ -239,7 +240,7 @@ impl Comparison<'_> {
         algebra::equal(gold, response, self.budget)
     }
 
-    /// Two equations are the same if one is a multiple of the other.
+    /// Compares two equations. They are the same if one is a multiple of the other.
     fn equations(&mut self, gold: (&Expr, &Expr), response: (&Expr, &Expr)) -> Decision {
         match algebra::proportional(&minus(gold), &minus(response), self.budget) {
             Some((_, certainty)) => Decision::Equal(certainty),
@@ -266,11 +267,11 @@ impl Comparison<'_> {
         let sides = |open: Side, close: Side, items: &[Value]| {
             let infinite =
                 |item: Option<&Value>| item.and_then(Value::scalar).is_some_and(set::is_infinite);
-            // An interval never includes its infinite end, whatever bracket stands there.
+            // An interval never includes an infinite end, whatever bracket stands there.
             let side = |side, item| if infinite(item) { Side::Open } else { side };
             (side(open, items.first()), side(close, items.last()))
         };
-        // Of two items, the brackets say which interval it is; of more, they are decoration.
+        // The brackets around two items say which interval it is. The brackets around more items are decoration.
         if a.len() == 2 && sides(*a_open, *a_close, a) != sides(*b_open, *b_close, b) {
             return DIFFERENT;
         }
@@ -286,9 +287,9 @@ impl Comparison<'_> {
             .fold(EQUAL, |decision, (a, b)| and(decision, || self.values(a, b)))
     }
 
-    /// Lists without brackets: assignments by their names, anything else as sets.
+    /// Compares lists without brackets. Assignments are compared by their names, anything else as sets.
     fn lists(&mut self, gold: &[Value], response: &[Value]) -> Decision {
-        // Where some are left out, the order says which.
+        // If some items are left out (`…`), the order says which.
         if gold.iter().any(|item| item.any(&|part| *part == Expr::Symbol("…".into()))) {
             return self.in_order(gold, response);
         }
@@ -302,19 +303,19 @@ impl Comparison<'_> {
                     .fold(EQUAL, |decision, (a, b)| and(decision, || self.values(a.1, b.1)));
             }
         }
-        // Values of different unknowns have an order; those of `x_1, x_2` are the values of one.
+        // Values of different unknowns have an order. Values of `x_1, x_2` are the values of one unknown.
         if have_an_order(gold) && gold.len() == response.len() {
             return self.in_order(&unnamed(gold), &unnamed(response));
         }
         self.as_sets(gold, response)
     }
 
-    /// Every element of one among those of the other, and the other way round.
+    /// Tells whether every element of each side is among the elements of the other.
     fn as_sets(&mut self, gold: &[Value], response: &[Value]) -> Decision {
         let (gold, response) = (unnamed(gold), unnamed(response));
         let gold_numbers = self.numbers(&gold);
         let response_numbers = self.numbers(&response);
-        // Rational numbers are looked up, so that sets of thousands cost thousands of steps.
+        // Rational numbers are looked up, so sets of thousands cost only thousands of steps.
         if let (Some(gold), Some(response)) = (&gold_numbers, &response_numbers) {
             let gold: HashSet<_> = gold.iter().collect();
             let response: HashSet<_> = response.iter().collect();
@@ -327,7 +328,7 @@ impl Comparison<'_> {
         and(there, || self.all_among(&response, &gold, true))
     }
 
-    /// The elements as exact numbers, if all are rational and none was written as a decimal.
+    /// Returns the elements as exact numbers, if all are rational and none was written as a decimal.
     fn numbers(&mut self, values: &[Value]) -> Option<Vec<BigRational>> {
         values
             .iter()
@@ -381,7 +382,7 @@ impl Comparison<'_> {
         all
     }
 
-    /// Sets of numbers, however they are written.
+    /// Compares sets of numbers, however they are written.
     fn regions(&mut self, gold: &Value, response: &Value) -> Decision {
         let gold_is_set = matches!(gold, Value::Tuple { .. } | Value::Member(_)) || gold.is_set();
         if gold_is_set && matches!(response, Value::Chain { .. }) && !self.rules.relation_for_set {
@@ -419,7 +420,8 @@ impl Comparison<'_> {
         Some(if same { EQUAL } else { DIFFERENT })
     }
 
-    /// Inequalities that are not solved: of one relation, by multiples; of several, term by term.
+    /// Compares inequalities that are not solved. Inequalities with one relation are compared as multiples, longer
+    /// chains term by term.
     fn chains(
         &mut self,
         gold: (&[Value], &[Relation]),
@@ -470,7 +472,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Both hold. The first that does not settles it.
+/// Joins two decisions, which both have to be equal. The first that is not settles the result.
 fn and(first: Decision, second: impl FnOnce() -> Decision) -> Decision {
     let Decision::Equal(certainty) = first else { return first };
     match second() {
@@ -496,7 +498,7 @@ fn form(value: &Value) -> Form<'_> {
     if !is_equation {
         return Form::Plain(value);
     }
-    // What is only about right does not count where something exact stands before it.
+    // An approximate term does not count if an exact term stands before it.
     let exact = match relations.iter().position(|relation| *relation == Relation::About) {
         Some(0) if is_name(&terms[0]) => 1,
         Some(at) => at,
@@ -506,7 +508,7 @@ fn form(value: &Value) -> Form<'_> {
     if exact == 0 {
         return Form::Plain(first);
     }
-    // `x = x` names nothing.
+    // The equation `x = x` names nothing.
     let says_something = first != last;
     if is_name(first) && says_something {
         return Form::Named(first, last);
@@ -521,8 +523,8 @@ fn form(value: &Value) -> Form<'_> {
     }
 }
 
-/// Whether the left side of an equation only says what the right side is the value of: `x`, `f(x)`,
-/// `(p, q)`, `AB`, `NO/BO`, `S_{ABC} : S`, `cos A`, words. `xy` and `x + z` are expressions.
+/// Tells whether the left side of an equation only names the right side: `x`, `f(x)`, `(p, q)`, `AB`, `NO/BO`,
+/// `S_{ABC} : S`, `cos A`, words. `xy` and `x + z` are expressions.
 fn is_name(value: &Value) -> bool {
     match value {
         Value::Scalar(expr) => match expr {
@@ -555,9 +557,9 @@ fn is_name(value: &Value) -> bool {
     }
 }
 
-/// Whether two names may stand for the same: any two letters, functions up to the letter of their
-/// argument, a letter for a function, words for anything. Where a name is made of others, as in
-/// `(x, y) = (1, 2)` or `|x| = 5`, it is part of what is said.
+/// Tells whether two names may stand for the same value. Two letters may, and so may a letter and a function.
+/// Words may stand for anything. Two functions may if they differ only in the letter of their argument. A name
+/// that is made of other names is part of the statement, as in `(x, y) = (1, 2)` or `|x| = 5`.
 fn are_interchangeable(a: &Value, b: &Value) -> bool {
     if a == b {
         return true;
@@ -586,7 +588,7 @@ fn are_interchangeable(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Points, segments, angles: capital letters side by side.
+/// Tells whether an expression names a point, a segment or an angle: capital letters side by side.
 fn is_geometric(expr: &Expr) -> bool {
     let capital = |expr: &Expr| match expr {
         Expr::Symbol(name) => {
@@ -606,7 +608,7 @@ fn is_geometric(expr: &Expr) -> bool {
     }
 }
 
-/// Whether all items are assignments, to names that differ in more than their index.
+/// Tells whether all items are assignments, to names that differ in more than their index.
 fn have_an_order(items: &[Value]) -> bool {
     let base = |(name, _): &(String, &Value)| name.split('_').next().unwrap_or_default().to_owned();
     let Some(names) = assignments(items) else { return false };
@@ -614,7 +616,7 @@ fn have_an_order(items: &[Value]) -> bool {
     names.len() > 1 && bases.len() == names.len()
 }
 
-/// `x = 3, y = 4` as names and values, if all are assignments to different names.
+/// Reads `x = 3, y = 4` as names and values, if all items are assignments to different names.
 fn assignments(items: &[Value]) -> Option<Vec<(String, &Value)>> {
     let (mut names, mut seen) = (vec![], HashSet::new());
     for item in items {
@@ -628,8 +630,8 @@ fn assignments(items: &[Value]) -> Option<Vec<(String, &Value)>> {
     Some(names)
 }
 
-/// `2 mod 3`, `-1 mod 3` or `k + 1 mod 3` as the number and the modulus, which is the whole number's
-/// although it was read as its last term's.
+/// Reads `2 mod 3`, `-1 mod 3` or `k + 1 mod 3` as the number and the modulus. The modulus belongs to the whole
+/// number, although the parser gave it to the last term.
 fn residue(expr: &Expr) -> Option<(Expr, &Expr)> {
     match expr {
         Expr::Call(Function::Mod, parts) => {
@@ -649,9 +651,9 @@ fn residue(expr: &Expr) -> Option<(Expr, &Expr)> {
     }
 }
 
-/// The items of a list in the order that `tuple` has them: as they are written, or by their names
-/// where these are neighbours in the alphabet: `y = 2, x = 1` is the point (1, 2). None if `tuple` is
-/// an interval by its brackets, or if the items are no coordinates.
+/// Returns the items of a list in the order of `tuple`. The order is that of writing, or that of the items' names
+/// if the names are neighbours in the alphabet: `y = 2, x = 1` is the point (1, 2). Returns `None` if the brackets
+/// make `tuple` an interval, or if the items are no coordinates.
 fn point(list: &[Value], tuple: &Value) -> Option<Vec<Value>> {
     let Value::Tuple { open, close, items } = tuple else { return None };
     if items.len() == 2 && (*open, *close) != (Side::Open, Side::Open) {
@@ -673,13 +675,13 @@ fn point(list: &[Value], tuple: &Value) -> Option<Vec<Value>> {
     list.iter().chain(items).all(written).then(|| list.to_vec())
 }
 
-/// The only character of a name.
+/// Returns the only character of a name, if it has just one.
 fn single(name: &str) -> Option<char> {
     let mut chars = name.chars();
     chars.next().filter(|_| chars.next().is_none())
 }
 
-/// What stands before `, k ∈ ℤ`, which says what k runs over, where the other side does not say it.
+/// Returns the part before `, k ∈ ℤ`. The range says what k runs over, and the other side may lack it.
 fn without_range(value: &Value) -> Option<&Value> {
     let Value::List(items) = value else { return None };
     let [value, Value::Member(sides)] = items.as_slice() else { return None };
@@ -689,7 +691,7 @@ fn without_range(value: &Value) -> Option<&Value> {
     found.then_some(value)
 }
 
-/// The items without their names.
+/// Returns the items without their names.
 fn unnamed(items: &[Value]) -> Vec<Value> {
     let value = |item: &Value| match form(item) {
         Form::Named(_, value) => value.clone(),
@@ -698,7 +700,7 @@ fn unnamed(items: &[Value]) -> Vec<Value> {
     items.iter().map(value).collect()
 }
 
-/// What a value holds, as a set: its elements, or itself.
+/// Returns the elements of a set or list, or else the value itself.
 fn elements(value: &Value) -> Vec<Value> {
     match value {
         Value::List(items) | Value::Set(items) => items.clone(),
@@ -706,7 +708,7 @@ fn elements(value: &Value) -> Vec<Value> {
     }
 }
 
-/// Whether a value is a set of real numbers by how it is written.
+/// Tells whether a value is written as a set of real numbers.
 fn is_region(value: &Value) -> bool {
     match value {
         Value::NamedSet(_) | Value::Join(..) | Value::Member(_) => true,
@@ -725,7 +727,7 @@ fn minus((left, right): (&Expr, &Expr)) -> Expr {
     Expr::Sum(vec![left.clone(), Expr::Negate(Box::new(right.clone()))])
 }
 
-/// Takes degree signs off, where they only say what is counted.
+/// Takes off the degree signs that only say what is counted.
 fn without_degrees(expr: &Expr) -> Cow<'_, Expr> {
     match expr {
         Expr::Degrees(inner) => without_degrees(inner),

@@ -1,23 +1,24 @@
-/// An exact decimal number, in the one form that equal numbers share.
+//! Decimal numbers of any length, compared by their digits in linear time.
+
+/// An exact decimal number, in a form that equal numbers share.
 ///
-/// Comparing digits is enough to tell whether two numbers are equal, in linear time and without
-/// arithmetic.
+/// Two numbers are equal if their digits are. So the comparison takes linear time and no arithmetic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decimal {
     negative: bool,
-    /// Without leading zeros; empty below 1.
+    /// The digits before the point, without leading zeros; empty below 1.
     whole: String,
-    /// Without trailing zeros; empty for an integer.
+    /// The digits after the point, without trailing zeros; empty for an integer.
     fraction: String,
 }
 
 impl Decimal {
-    /// The most digits that are read. Answers have a few; the cap keeps a policy that repeats one
-    /// digit to its token limit from costing anything.
+    /// The most digits that are read. Answers have a few. With the cap, a policy that repeats one digit up to its
+    /// token limit costs nothing.
     pub const MAX_DIGITS: usize = 4096;
 
-    /// Reads an optional sign, digits, and optionally a point and more digits; at least one digit,
-    /// and nothing else. `None` for other text, or for more than [`Decimal::MAX_DIGITS`] digits.
+    /// Reads an optional sign, digits, and optionally a point and more digits. There must be at least one digit,
+    /// and nothing else. Returns `None` for other text, and for more than [`Decimal::MAX_DIGITS`] digits.
     pub fn parse(text: &str) -> Option<Decimal> {
         let (negative, digits) = match text.strip_prefix(['-', '−']) {
             Some(rest) => (true, rest),

@@ -1,31 +1,32 @@
+//! Scalar expressions in the form in which they were written.
+
 use std::collections::HashMap;
 
 use num_rational::BigRational;
 
-/// A scalar expression, as the parser reads it: nothing is simplified, so that a value can still be
-/// told from its form.
+/// A scalar expression, as the parser reads it. Nothing is simplified, so an expression still shows the form in
+/// which it was written.
 ///
 /// # Invariants that the parser gives
 ///
-/// - No expression is nested deeper than [`MAX_DEPTH`], so that recursion over it is bounded.
-/// - Sums and products are flat where they were written flat (`1+1+…+1` is one node), hold at least
-///   two terms, and an expression has at most [`MAX_NODES`] nodes.
+/// - No expression is nested deeper than [`MAX_DEPTH`], so recursion over it is bounded.
+/// - Sums and products are flat if they were written flat (`1+1+…+1` is one node), and hold at least two terms. An
+///   expression has at most [`MAX_NODES`] nodes.
 /// - A subtraction is a sum with a [`Expr::Negate`] term.
 ///
 /// # Meaning
 ///
-/// Variables stand for real numbers. An even root of a negative number is complex, an odd root of a
-/// negative real number is real, and so is a power with a fraction of odd denominator. `|x|` is the
-/// absolute value or the modulus. Division by zero, the logarithm of zero, and every sum or product
-/// in which infinity meets its like (∞ − ∞, ∞/∞, 0·∞) are undefined, and undefined forms equal
-/// nothing.
+/// Variables stand for real numbers. An even root of a negative number is complex. An odd root of a negative real
+/// number is real, and so is a power of it whose exponent has an odd denominator. `|x|` is the absolute value or
+/// the modulus. Division by zero, the logarithm of zero, and every sum or product in which infinity meets its like
+/// (∞ − ∞, ∞/∞, 0·∞) are undefined. An undefined form equals nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expr {
     /// A number written without a decimal point: `42`, or the parts of `\frac{1}{2}`.
     Number(BigRational),
-    /// A number written with a decimal point or an exponent (`0.5`, `1.2e3`), by its exact value.
+    /// A number written with a decimal point or an exponent (`0.5`, `1.2e3`), with its exact value.
     Decimal(BigRational),
-    /// A variable by its canonical name: `x`, `x_1`, `\alpha`, `AB`.
+    /// A variable with its canonical name: `x`, `x_1`, `\alpha`, `AB`.
     Symbol(Box<str>),
     Constant(Constant),
     Sum(Vec<Expr>),
@@ -37,22 +38,22 @@ pub(crate) enum Expr {
     Power(Box<[Expr; 2]>),
     /// Degree and radicand. A square root has the degree `Number(2)`.
     Root(Box<[Expr; 2]>),
-    /// A known function; how many arguments it has is [`Function::arity`].
+    /// A known function. [`Function::arity`] is the number of its arguments.
     Call(Function, Vec<Expr>),
     /// A finite sum or product over an index.
     Fold(Box<Fold>),
-    /// An unknown function of its arguments: `f(x)`, also `f'` and `f^{-1}` by their canonical names.
-    /// Equal when name and arguments are equal.
+    /// An unknown function of its arguments: `f(x)`, also `f'` and `f^{-1}` with their canonical names. Two are
+    /// equal if name and arguments are equal.
     Apply(Box<str>, Vec<Expr>),
-    /// An angle in degrees. It is its argument times π/180 inside of a function, and the comparison
-    /// takes it off at the top, where degree signs do not count.
+    /// An angle in degrees. Inside a function it is its argument times π/180. At the top the comparison takes it
+    /// off, because degree signs do not count there.
     Degrees(Box<Expr>),
 }
 
-/// Expressions nested deeper than this are not read.
+/// The deepest nesting of an expression that is read.
 pub(crate) const MAX_DEPTH: usize = 100;
 
-/// Expressions with more nodes than this are not read.
+/// The most nodes of an expression that is read.
 pub(crate) const MAX_NODES: usize = 30_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,7 +65,7 @@ pub(crate) enum Constant {
     I,
     /// Positive infinity; minus infinity is its [`Expr::Negate`].
     Infinity,
-    /// What programs print for an undefined value: `NaN`.
+    /// An undefined value, as programs print it: `NaN`.
     NotANumber,
 }
 
@@ -134,7 +135,7 @@ pub(crate) enum Function {
 }
 
 impl Function {
-    /// How many arguments it has; none for any number.
+    /// Returns the number of arguments, or `None` if the function takes any number.
     pub(crate) fn arity(self) -> Option<usize> {
         match self {
             Function::Log | Function::Binomial | Function::Permutations | Function::Mod => Some(2),
@@ -145,7 +146,7 @@ impl Function {
 }
 
 impl Expr {
-    /// The parts it is made of.
+    /// Returns the parts of the expression.
     pub(crate) fn children(&self) -> &[Expr] {
         match self {
             Expr::Sum(parts)
@@ -162,7 +163,7 @@ impl Expr {
         }
     }
 
-    /// Whether parts are nested deeper than `limit`: told without recursion.
+    /// Tells whether parts are nested deeper than `limit`, without recursion.
     pub(crate) fn is_deeper_than(&self, limit: usize) -> bool {
         let mut waiting = vec![(self, 0)];
         while let Some((expr, depth)) = waiting.pop() {
@@ -180,7 +181,7 @@ impl Expr {
         false
     }
 
-    /// Whether `found` holds for it or for a part of it, bounds and bodies of sums included.
+    /// Tells whether `found` holds for the expression or for a part of it, bounds and bodies of sums included.
     pub(crate) fn any(&self, found: &dyn Fn(&Expr) -> bool) -> bool {
         let inside = match self {
             Expr::Fold(fold) => {
@@ -191,12 +192,12 @@ impl Expr {
         inside || found(self)
     }
 
-    /// Whether the variable `name` occurs.
+    /// Tells whether the variable `name` occurs.
     pub(crate) fn mentions(&self, name: &str) -> bool {
         self.any(&|part| matches!(part, Expr::Symbol(symbol) if **symbol == *name))
     }
 
-    /// With its variables numbered: a new one gets the next number of `names`.
+    /// Replaces the variables by numbers. A new variable gets the next number in `names`.
     pub(crate) fn renamed(self, names: &mut HashMap<Box<str>, usize>) -> Expr {
         let mut all =
             |parts: Vec<Expr>| parts.into_iter().map(|part| part.renamed(names)).collect();
@@ -216,13 +217,13 @@ impl Expr {
             Expr::Root(parts) => Expr::Root(Box::new(parts.map(|part| part.renamed(names)))),
             Expr::Negate(inner) => Expr::Negate(Box::new(inner.renamed(names))),
             Expr::Degrees(inner) => Expr::Degrees(Box::new(inner.renamed(names))),
-            // The index of a sum is no variable, and has a name of its own here.
+            // The index of a sum is no variable. It has a name of its own here.
             fold @ Expr::Fold(_) => fold,
             leaf @ (Expr::Number(_) | Expr::Decimal(_) | Expr::Constant(_)) => leaf,
         }
     }
 
-    /// Whether neither variables nor unknown functions occur. An index of a sum is no variable.
+    /// Tells whether the expression has neither variables nor unknown functions. An index of a sum is no variable.
     pub(crate) fn is_constant(&self) -> bool {
         match self {
             Expr::Symbol(_) | Expr::Apply(..) => false,
@@ -236,7 +237,7 @@ impl Expr {
         }
     }
 
-    /// With `value` in the place of the variable `name`.
+    /// Replaces the variable `name` by `value`.
     pub(crate) fn with(self, name: &str, value: &Expr) -> Expr {
         let all = |parts: Vec<Expr>| parts.into_iter().map(|part| part.with(name, value)).collect();
         let two = |parts: Box<[Expr; 2]>| Box::new((*parts).map(|part| part.with(name, value)));

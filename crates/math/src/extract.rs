@@ -1,39 +1,37 @@
-//! Which part of a text is its answer.
+//! The search for the answer in a text.
 //!
-//! A text has one answer or none. Where several places could hold it, a rule picks one, and what is
-//! there is read as it stands: an answer that can't be read isn't replaced by another one that can,
-//! as a verifier that tries every candidate rewards guessing. The rules, first to last:
+//! A text has one answer or none. If several places could hold the answer, a rule picks one, and the text there is
+//! read as it stands. An answer that can't be read isn't replaced by another one that can, because a verifier that
+//! tries every candidate rewards guessing. The rules, first to last:
 //!
-//! 1. **The turn.** The text ends where the model's turn ends (`<|im_end|>`, `</s>`, …); what
-//!    follows is not its own. If there is a `</think>`, only what follows the last one is searched,
-//!    and if nothing is found there, nothing is: an intermediate result is no answer. A `<think>`
-//!    that was never closed changes nothing.
-//! 2. **The last box** (`\boxed{…}`, `\fbox{…}`, `\framebox{…}`) wins over everything else,
-//!    wherever it stands, as a box has no other use. Braces are matched, with escapes understood; a
-//!    box without braces (`\boxed 5`) counts, one that is never closed counts if no box is closed,
-//!    and an empty one doesn't count. A box around a box is the inner one. Neighbours are one
-//!    answer (`\boxed{3}` and `\boxed{4}` give `3, 4`) as [`join::boxes`] says; in
-//!    `\boxed{3} is wrong, it is \boxed{4}` the last one counts.
-//! 3. **The last marker**: `Answer:` (with Markdown or LaTeX around it), “the answer is”, a heading
-//!    “Final Answer”, `#### 18`, `<answer>`, `答案：`. Its field is the rest of the line, or the next
-//!    line with something on it, up to the end of the first sentence; a display or an environment
-//!    that begins there is read to its end. In the field the answer is what follows the verb, or
-//!    else the last mathematics: “The volume of $ABCD$ is 120. I hope it is correct.” gives `120`,
-//!    “42 apples” gives `42`, “$x=3$ and $y=4$” gives `x=3, y=4`. Without mathematics it is all of
-//!    the sentence: `no solution`. After a marker with nothing behind it there is no answer, and
-//!    none is looked for before it: the text broke off.
-//!    A word before the mathematics that makes it say something else (`not 5`, `half of 5`, `at least
-//!    5`) makes all of the sentence the answer.
+//! 1. **The turn.** The text ends where the model's turn ends (`<|im_end|>`, `</s>`, …); the rest is not the
+//!    model's own. If there is a `</think>`, only the text after the last one is searched. If no answer is found
+//!    there, the text has none: an intermediate result is no answer. A `<think>` that was never closed changes
+//!    nothing.
+//! 2. **The last box** (`\boxed{…}`, `\fbox{…}`, `\framebox{…}`) wins over everything else, wherever it stands,
+//!    because a box has no other use. Braces are matched, with escapes understood. A box without braces
+//!    (`\boxed 5`) counts. A box that is never closed counts if no box is closed. An empty box doesn't count. A
+//!    box around a box is the inner one. Neighbours are one answer (`\boxed{3}` and `\boxed{4}` give `3, 4`) as
+//!    [`join::boxes`] says; in `\boxed{3} is wrong, it is \boxed{4}` the last box counts.
+//! 3. **The last marker**: `Answer:` (with Markdown or LaTeX around it), “the answer is”, a heading “Final
+//!    Answer”, `#### 18`, `<answer>`, `答案：`. The marker's field is the rest of the line, or the next line with
+//!    something on it, up to the end of the first sentence. A display or an environment that begins there is read
+//!    to its end. In the field the answer is the part after the verb, or else the last mathematics: “The volume of
+//!    $ABCD$ is 120. I hope it is correct.” gives `120`, “42 apples” gives `42`, “$x=3$ and $y=4$” gives
+//!    `x=3, y=4`. A field without mathematics gives the whole sentence: `no solution`. If nothing follows the
+//!    marker, there is no answer, and none is looked for before the marker, because the text broke off. If a word
+//!    before the mathematics changes its meaning (`not 5`, `half of 5`, `at least 5`), the whole sentence is the
+//!    answer.
 //! 4. **The whole text**, if it is one line of nothing but mathematics: `4\sqrt{2}`, `f(x) = 0`.
-//! 5. **The last formula or number**, whichever ends last. A number is taken with what it is part
-//!    of (`x = 3/4`), and never out of a word or a formula. If it is denied (“it is not 5”), all of the
-//!    sentence is the answer.
+//! 5. **The last formula or number**, whichever ends last. A number is taken with the mathematics around it
+//!    (`x = 3/4`), and never out of a word or a formula. If the text denies it (“it is not 5”), the whole sentence
+//!    is the answer.
 //! 6. **A text of up to three words** without any mathematics.
 //!
 //! A percent sign or word after a box, a formula or a number belongs to it: `$\boxed{28}$ percent`
 //! gives `28 \%`. Other units don't.
 //!
-//! Every rule takes time linear in the text. Boxes are looked for everywhere, all else in the last
+//! Every rule takes time linear in the text. Boxes are looked for in the whole text, everything else in the last
 //! 64 KiB.
 
 mod boxes;
@@ -55,55 +53,57 @@ use serde::{Deserialize, Serialize};
 use self::sentence::Found;
 use crate::judgement::Span;
 
-/// Where the answer of a response is.
+/// The place of the answer in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extraction {
-    /// In the last box; else after the last answer marker; else in the last formula or number.
+    /// The last box; without a box the text after the last answer marker; without a marker the last formula or
+    /// number.
     #[default]
     Auto,
-    /// In the last box, or nowhere.
+    /// The last box only. A response without a box has no answer.
     Boxed,
-    /// In the last box after the end of the reasoning (`</think>`), or nowhere.
+    /// The last box after the end of the reasoning (`</think>` or `###Response`). A response without one has no
+    /// answer.
     AfterThinking,
-    /// The response is the answer.
+    /// The whole response.
     Bare,
-    /// As `Auto`, but a formula has to stand in LaTeX's delimiters, and bare numbers don't count.
+    /// Like `Auto`, but a formula has to stand in LaTeX's delimiters, and bare numbers don't count.
     Latex,
-    /// As `Auto`, but only bare numbers count.
+    /// Like `Auto`, but only bare numbers count.
     Plain,
 }
 
 /// The answer of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
-    /// Where it stands in the text, and how it is to be read.
+    /// The place of the answer in the text, and the text to read.
     pub(crate) span: Span,
-    /// What gave it away.
+    /// The sign that gave the answer away.
     pub(crate) place: Place,
-    /// The rule that found it.
+    /// The rule that found the answer.
     pub(crate) why: &'static str,
 }
 
-/// What gives an answer away.
+/// The sign that gives an answer away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A box, or several.
     Box,
-    /// A marker before it.
+    /// A marker before the answer.
     Marker,
-    /// It is the last formula in delimiters.
+    /// The answer is the last formula in delimiters.
     Formula,
-    /// It is the last number, or plain mathematics around it.
+    /// The answer is the last number, or plain mathematics around it.
     Number,
-    /// It is all of the text.
+    /// The answer is the whole text.
     Whole,
-    /// It is the letter of a choice, wherever that stood.
+    /// The answer is the letter of a choice, wherever that stood.
     Letter,
 }
 
-/// The answer of `text`, if it gives one. With `choices`, the answer is one of them: the one that
-/// the last box names, or the last marker, or a short text; mathematics is none then.
+/// Finds the answer of `text`, if it gives one. With `choices`, the answer is one of them: the choice in the last
+/// box, after the last marker, or in a short text. Mathematics is then no answer.
 pub(crate) fn extract(text: &str, extraction: Extraction, choices: &[String]) -> Option<Answer> {
     let turn = tidy::turn(text);
     let part = match extraction {
@@ -131,13 +131,13 @@ fn answer(range: Range<usize>, text: String, place: Place, why: &'static str) ->
     (!text.trim().is_empty()).then_some(Answer { span: Span { range, text }, place, why })
 }
 
-/// The last box, or the boxes that are one answer with it.
+/// Finds the last box, or the boxes that are one answer with it.
 fn boxed(text: &str, part: Range<usize>) -> Option<Answer> {
     let (range, read) = boxes::last(text, part)?;
     answer(range, read, Place::Box, "the last box")
 }
 
-/// All of the text, or the box that it consists of.
+/// Takes the whole text, or the box that it consists of.
 fn bare(text: &str, part: Range<usize>) -> Option<Answer> {
     if let Some((range, read)) = boxes::only(text, part.clone()) {
         return answer(range, read, Place::Box, "the box that is the whole text");
@@ -147,7 +147,7 @@ fn bare(text: &str, part: Range<usize>) -> Option<Answer> {
     answer(range, read, Place::Whole, "the whole text")
 }
 
-/// What the rules for texts without a box give.
+/// Applies the rules for texts without a box.
 fn unboxed(text: &str, part: Range<usize>, extraction: Extraction) -> Option<Answer> {
     if let Some(field) = marker::last(text, part.clone()) {
         if extraction == Extraction::Plain {
@@ -206,7 +206,7 @@ fn spell(found: Option<(Range<usize>, String)>, place: Place, why: &'static str)
     answer(range, read, place, why)
 }
 
-/// The choice that the last box names, or else the last marker; or a short text.
+/// Finds the choice in the last box, or else after the last marker, or else in a short text.
 fn letter(
     text: &str,
     part: Range<usize>,
@@ -229,7 +229,7 @@ fn letter(
     (within.len() <= SHORT).then(|| named(within, "the last letter of a short text"))?
 }
 
-/// A text, or the last line of one, in which a letter without a marker counts.
+/// The longest text, or last line of a text, in which a letter without a marker counts, in bytes.
 const SHORT: usize = 200;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What has to hold for every input. The fuzz targets call these functions with inputs of their own
-//! making; the tests below with those that once broke something.
+//! The properties that hold for every input. The fuzz targets call these functions with inputs of their own
+//! making. The tests below call them with inputs that once broke something.
 
 use crate::{
     algebra::{self, Decision},
@@ -11,7 +11,7 @@ use crate::{
     verifier::Verifier,
 };
 
-/// Extraction gives a part of the text, the same one each time.
+/// Checks that extraction gives a part of the text, and the same part each time.
 pub fn extract(text: &str) {
     use Extraction::*;
     let letters = ["A", "B", "C", "D"].map(str::to_owned);
@@ -27,7 +27,7 @@ pub fn extract(text: &str) {
     }
 }
 
-/// Parsing ends, and so does everything that is done with what was read.
+/// Checks that parsing ends, and so does all work on the value that was read.
 pub fn parse(text: &str) {
     for decimal_comma in [false, true] {
         let mut budget = Budget::new(200_000);
@@ -40,8 +40,8 @@ pub fn parse(text: &str) {
     }
 }
 
-/// A comparison is symmetric, a value equals itself unless it has none, and what exact arithmetic
-/// proves is what evaluation finds.
+/// Checks that a comparison is symmetric, that a value equals itself unless it has none, and that evaluation
+/// agrees with the proofs of exact arithmetic.
 pub fn compare(a: &str, b: &str) {
     let verifier =
         Verifier { extraction: Extraction::Bare, budget: 400_000, ..Verifier::default() };
@@ -71,15 +71,15 @@ mod tests {
 
     #[test]
     fn what_once_broke_something() {
-        // A formula that begins before the window in which the last one is looked for.
+        // The formula begins before the window in which the last formula is looked for.
         let long = "a\\\\".repeat(22_000);
         extract(&format!("Answer: $\\begin{{pmatrix}}{long}\\end{{pmatrix}}$"));
         for (a, b) in [
-            // A bare infinity against one inside of a sum.
+            // A bare infinity is compared with one inside a sum.
             ("\\infty", "\\sum_{k=1}^{3}(\\infty-\\sum_{k=1}^{4}(x+k)+k)"),
-            // A value of which nothing is known, for something astronomical on the way to it.
+            // Nothing is known of the second value, because of an astronomical number on the way to it.
             ("-2", "7077888^{\\sum_{k=1}^{4}(\\sin((\\sum_{k=1}^{4}(1728000^{x}+k))!)+k)}"),
-            // A term too small to show at any precision.
+            // A term is too small to show at any precision.
             ("2\\cdot2", "\\sum_{k=1}^{2}(\\exp(-9801)+k)+1"),
         ] {
             extract(a);

@@ -1,37 +1,37 @@
-//! What a judgement says.
+//! The result of a judgement.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// A verdict with everything it rests on.
+/// A verdict with its grounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
-    /// How sure it is.
+    /// The certainty of the verdict.
     pub certainty: Certainty,
-    /// The answer as it stands in the response; none when there is none.
+    /// The answer as it stands in the response; `None` if there is none.
     pub extracted: Option<Span>,
-    /// The answer in canonical form; none when it could not be read.
+    /// The answer in canonical form; `None` if it could not be read.
     pub canonical: Option<String>,
-    /// The gold answer in canonical form; none when it could not be read.
+    /// The gold answer in canonical form; `None` if it could not be read.
     pub gold: Option<String>,
     /// The reason in a sentence.
     pub why: String,
 }
 
-/// How an answer was judged.
+/// The verdict on an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It is the gold answer.
+    /// The answer is the gold answer.
     Right,
-    /// It is another one, or it could not be told.
+    /// The answer is another one, or the verifier could not tell.
     Wrong,
     /// The response has no answer, or one that could not be read.
     Unparsable,
-    /// The budget ran out before it could be told.
+    /// The budget ran out before the verifier could tell.
     OverBudget,
     /// The gold text has no answer, or one that could not be read.
     Error,
@@ -46,23 +46,23 @@ pub struct Span {
     pub text: String,
 }
 
-/// How sure a verdict is.
+/// The certainty of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
-    /// By exact arithmetic, or by intervals that exclude each other.
+    /// The verdict is proved by exact arithmetic, or by intervals that exclude each other.
     Proved,
-    /// Unequal values would agree by chance with a probability below 2^-bits.
+    /// The values agree. Unequal values would agree by chance with a probability below 2^-bits.
     Probable {
         /// Minus the binary logarithm of the chance of error.
         bits: u32,
     },
-    /// It could not be told, and counts as not equal.
+    /// The verifier could not tell. The answer counts as not equal.
     Undecided,
 }
 
 impl Judgement {
-    /// The judgement of texts that gave nothing to compare.
+    /// Makes the judgement of texts that gave nothing to compare.
     pub(crate) fn none(verdict: Verdict, why: &str) -> Judgement {
         Judgement {
             verdict,

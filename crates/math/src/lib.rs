@@ -1,5 +1,5 @@
-//! Judges mathematical answers: whether the answer in a text that a language model wrote is the
-//! answer that a data set gives.
+//! Judges mathematical answers: tells whether the answer in a text that a language model wrote is the answer that
+//! a data set gives.
 //!
 //! ```
 //! use firebrick_math::{Certainty, Verdict, Verifier};
@@ -23,9 +23,9 @@
 //! The text is untrusted. A model in training finds every way to be rewarded without being right, and
 //! every way to make its judge hang, panic or eat memory. Four decisions follow from that.
 //!
-//! **A text has one answer or none.** A rule picks the place where the answer stands, and what stands
-//! there is judged, readable or not. A verifier that tries every number in a text rewards a model that
-//! writes down many. [`Judgement::extracted`] says which bytes were judged.
+//! **A text has one answer or none.** A rule picks the place of the answer, and the text there is judged, readable
+//! or not. A verifier that tries every number in a text rewards a model that writes down many.
+//! [`Judgement::extracted`] says which bytes were judged.
 //!
 //! **An answer is read whole or not at all.** A number is never picked out of a formula that could not
 //! be read: `1 - 1/e` would otherwise be `1`, and equal to `1 + 1/e`.
@@ -36,13 +36,13 @@
 //! question, which counts as wrong. Sets, intervals, tuples, equations, inequalities, units, matrices
 //! and words are compared by their own rules.
 //!
-//! **Costs are counted in operations and not in seconds.** Whoever is about to do something costly
-//! asks [`Verifier::budget`] for it first, and nothing is begun that was not granted. A time limit
-//! would give another verdict on a busy machine, and would need a thread or a process to be enforced.
-//! So the same two texts have the same verdict on every machine, on any number of threads.
+//! **Costs are counted in operations and not in seconds.** Code that is about to do something costly asks the
+//! budget ([`Verifier::budget`]) first, and begins nothing that was not granted. A time limit would give another
+//! verdict on a busy machine, and would need a thread or a process to be enforced. So the same two texts have the
+//! same verdict on every machine, on any number of threads.
 //!
-//! The crate needs nothing else of Firebrick. With the feature `core` a [`Verifier`] is also one of
-//! `firebrick-core`'s, which training asks.
+//! The crate needs nothing else of Firebrick. With the feature `core` a [`Verifier`] is also a verifier of
+//! `firebrick-core`, which training asks.
 
 mod algebra;
 mod budget;

@@ -1,7 +1,7 @@
 //! Reads an answer, LaTeX or plain, completely or not at all.
 //!
-//! A number is never picked from inside of a formula that could not be read: `1 - 1/e` that fails to
-//! parse would otherwise be `1`, and equal to `1 + 1/e` that fails in the same place.
+//! A number is never picked out of a formula that could not be read. Otherwise `1 - 1/e` that fails to parse would
+//! be `1`, and equal to `1 + 1/e` that fails in the same place.
 
 mod arithmetic;
 mod atom;
@@ -32,7 +32,7 @@ pub(crate) fn parse(text: &str, reading: Reading, budget: &mut Budget) -> Result
     if let Some(text) = words(&lexemes) {
         return Ok(match word::set(&text) {
             Some(set) => Value::NamedSet(set),
-            // `Alice and Bob` are two in any order.
+            // The names in `Alice and Bob` are two, in any order.
             None if text.contains(" and ") => {
                 Value::List(text.split(" and ").map(|name| Value::Text(name.to_owned())).collect())
             }
@@ -54,7 +54,7 @@ pub(crate) fn parse(text: &str, reading: Reading, budget: &mut Budget) -> Result
     Ok(both_signs(value))
 }
 
-/// The text, if there is nothing but words.
+/// Returns the text, if there is nothing but words.
 fn words(lexemes: &[Lexeme]) -> Option<String> {
     let mut text = String::new();
     for lexeme in lexemes {
@@ -72,18 +72,18 @@ fn words(lexemes: &[Lexeme]) -> Option<String> {
     Some(text)
 }
 
-/// Reads tokens by recursive descent; the methods are in the order of their precedence, the loosest
-/// first. Recursion is counted in `depth`.
+/// Reads tokens by recursive descent. The methods are in the order of their precedence, the loosest first. `depth`
+/// counts the recursion.
 struct Parser<'a> {
     lexemes: &'a [Lexeme],
     at: usize,
     depth: usize,
     nodes: usize,
-    /// Sets within sets, of which each is one level more.
+    /// The number of sets within sets. Each is one level more.
     joins: usize,
-    /// Names of indices of the sums and products around.
+    /// The names of the indices of the enclosing sums and products.
     bound: Vec<Box<str>>,
-    /// Open `|` that wait for their partner.
+    /// The number of open `|` that wait for their partner.
     bars: usize,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Parser<'a> {
         result
     }
 
-    /// Items up to the end or to a closing bracket.
+    /// Reads items up to the end or to a closing bracket.
     fn list(&mut self) -> Result<Vec<Value>, Unread> {
         let (mut items, mut said) = (vec![], vec![]);
         loop {
@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Commas, semicolons and conjunctions, as many as there are: `, and`.
+    /// Skips commas, semicolons and conjunctions, as many as there are: `, and`.
     fn separator(&mut self) -> bool {
         let start = self.at;
         while let Some(Token::Comma | Token::Semicolon | Token::And | Token::Or) = self.peek() {
@@ -163,7 +163,8 @@ impl<'a> Parser<'a> {
         self.at > start
     }
 
-    /// `(k ∈ ℤ)`, which says what k runs over in the item before, as well without brackets.
+    /// Tells whether a range such as `(k ∈ ℤ)` follows, which says what k runs over in the item before. A range
+    /// without brackets means the same.
     fn range_follows(&self) -> bool {
         matches!(
             (self.peek(), self.peek_at(1), self.peek_at(2)),
@@ -171,7 +172,7 @@ impl<'a> Parser<'a> {
         )
     }
 
-    /// An expression, or expressions with relations between.
+    /// Reads an expression, or expressions with relations between.
     fn item(&mut self) -> Result<Value, Unread> {
         self.filler();
         let first = match self.text() {
@@ -198,7 +199,7 @@ impl<'a> Parser<'a> {
         Ok(Value::Chain { terms, relations })
     }
 
-    /// Skips words that only introduce a number, and a sign for `about` without a left side.
+    /// Skips words that only introduce a number, and a sign for `about` or `=` without a left side.
     fn filler(&mut self) {
         const FILLERS: [&str; 6] =
             ["approximately", "about", "exactly", "roughly", "around", "only"];
@@ -213,7 +214,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Words up to the next separator, if there is nothing else up to there.
+    /// Reads words up to the next separator, if nothing else stands before it.
     fn text(&mut self) -> Option<String> {
         let rest = &self.lexemes[self.at..];
         let end = rest
@@ -238,7 +239,7 @@ impl<'a> Parser<'a> {
         words(&rest[..end])
     }
 
-    /// `2:3`, or a single term with its unit or noun.
+    /// Reads `2:3`, or a single term with its unit or noun.
     fn ratio(&mut self) -> Result<Value, Unread> {
         let first = self.sets()?;
         if self.peek() != Some(&Token::Colon) {
@@ -252,8 +253,8 @@ impl<'a> Parser<'a> {
         Ok(Value::Ratio(terms))
     }
 
-    /// What a number counts or is measured in. Nouns do not count; units that could contradict the
-    /// other side's are kept.
+    /// Reads the noun or unit after a number. Nouns do not count. Units are kept if they could contradict the unit
+    /// of the other side.
     fn noun(&mut self, value: Value) -> Result<Value, Unread> {
         // `5/hour`
         if self.peek() == Some(&Token::Slash) && matches!(self.peek_at(1), Some(Token::Word(_))) {
@@ -299,7 +300,7 @@ impl<'a> Parser<'a> {
                 }
                 _ => {}
             }
-            // A speed or a price: `km/h`. What it is measured in is then more than one unit.
+            // This is a speed or a price: `km/h`. It is measured in more than one unit.
             if self.peek() == Some(&Token::Slash)
                 && matches!(self.peek_at(1), Some(Token::Word(_) | Token::Symbol(_)))
             {
@@ -317,7 +318,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Unions, intersections and differences of sets.
+    /// Reads unions, intersections and differences of sets.
     fn sets(&mut self) -> Result<Value, Unread> {
         let mut left = self.sum()?;
         loop {
@@ -345,7 +346,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Items between brackets that one sees.
+    /// Reads items between visible brackets.
     fn bracketed(&mut self, open: Bracket) -> Result<Value, Unread> {
         let bars = std::mem::take(&mut self.bars);
         let empty = matches!(self.peek(), Some(Token::Close(_)));
@@ -370,7 +371,7 @@ impl<'a> Parser<'a> {
         Ok(Value::Tuple { open: open_side, close: close_side, items })
     }
 
-    /// A set in curly brackets: by its elements, or by a condition.
+    /// Reads a set in curly brackets, given by its elements or by a condition.
     fn curly(&mut self) -> Result<Value, Unread> {
         if self.take(&Token::Close(Bracket::Curly)) {
             return Ok(Value::NamedSet(NamedSet::Empty));
@@ -385,7 +386,7 @@ impl<'a> Parser<'a> {
         Ok(Value::Set(items))
     }
 
-    /// `x | x > 3`, `x : x > 3`, `x ∈ ℝ | x > 3` in curly brackets, read as its condition.
+    /// Reads `x | x > 3`, `x : x > 3` or `x ∈ ℝ | x > 3` in curly brackets as its condition.
     fn condition(&mut self) -> Result<Option<Value>, Unread> {
         let real = [Some(&Token::In), Some(&Token::NamedSet(NamedSet::Reals))];
         let skip = if [self.peek_at(1), self.peek_at(2)] == real { 3 } else { 1 };
@@ -400,7 +401,7 @@ impl<'a> Parser<'a> {
         Ok(Some(if one { conditions.remove(0) } else { Value::List(conditions) }))
     }
 
-    /// Items between braces that only group.
+    /// Reads items between braces that only group.
     fn group(&mut self) -> Result<Value, Unread> {
         self.expect(&Token::Open(Bracket::Group))?;
         self.deeper(|parser| {
@@ -418,7 +419,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// The expression of `value`, where only an expression can stand.
+    /// Returns the expression of `value`, at a place where only an expression can stand.
     fn scalar(&self, value: Value) -> Result<Expr, Unread> {
         match value {
             Value::Scalar(expr) => Ok(expr),
@@ -428,8 +429,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Conditions that are joined by `and` hold together, and of those joined by `or` one is enough; other
-/// items are a list, whatever is said between them.
+/// Joins conditions. All conditions joined by `and` have to hold; of conditions joined by `or` one is enough.
+/// Other items are a list, whatever stands between them.
 fn conditions(items: Vec<Value>, said: &[&Token]) -> Vec<Value> {
     let (and, or) = (said.contains(&&Token::And), said.contains(&&Token::Or));
     let condition = |item: &Value| match item {
@@ -443,7 +444,7 @@ fn conditions(items: Vec<Value>, said: &[&Token]) -> Vec<Value> {
     vec![Value::Join(if and { Join::Intersection } else { Join::Union }, items)]
 }
 
-/// Takes `±` apart into the two values it stands for.
+/// Splits a value with `±` into the two values that it stands for.
 fn both_signs(value: Value) -> Value {
     let mut found = false;
     value.each(&mut |expr| found |= expr.mentions(BOTH_SIGNS));
@@ -478,7 +479,7 @@ fn both_signs(value: Value) -> Value {
 mod tests {
     use super::*;
 
-    /// How `text` was read, in canonical form.
+    /// Reads `text` and returns it in canonical form.
     fn read(text: &str) -> String {
         let mut budget = Budget::new(1_000_000);
         match parse(text, Reading::default(), &mut budget) {
@@ -487,7 +488,7 @@ mod tests {
         }
     }
 
-    /// Whether two texts are read as the same tree.
+    /// Tells whether two texts are read as the same tree.
     fn same(a: &str, b: &str) -> bool {
         let tree = |text| parse(text, Reading::default(), &mut Budget::new(1_000_000)).ok();
         tree(a).is_some() && tree(a) == tree(b)
@@ -619,7 +620,7 @@ mod tests {
 
     #[test]
     fn depth_and_length_are_bounded() {
-        // What nests without brackets, on a thread with a small stack.
+        // These pieces nest without brackets. The thread has a small stack.
         let small = std::thread::Builder::new().stack_size(1 << 20);
         let nested = small.spawn(|| {
             for (start, piece) in [

@@ -1,4 +1,4 @@
-//! The verifier as training asks it: a score for the completion of a prompt.
+//! The verifier for training: a score for the completion of a prompt.
 
 use firebrick_core::{Completion, Prompt, Score};
 

@@ -1,4 +1,4 @@
-//! Sets of real numbers: what intervals, inequalities, unions and `ℝ ∖ {1}` come to.
+//! Sets of real numbers: the meaning of intervals, inequalities, unions and `ℝ ∖ {1}`.
 
 use std::cmp::Ordering;
 
@@ -11,13 +11,13 @@ use crate::{
     value::{Join, NamedSet, Relation, Side, Value},
 };
 
-/// A union of intervals, disjoint and in rising order, none touching the next.
+/// A union of disjoint intervals in rising order. No interval touches the next.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RealSet {
     parts: Vec<Interval>,
 }
 
-/// From one end to the other; a single point has its ends equal and both closed.
+/// An interval from one end to the other. A single point has two equal ends, both closed.
 #[derive(Clone, Debug, PartialEq)]
 struct Interval {
     left: End,
@@ -31,7 +31,7 @@ struct End {
 }
 
 impl RealSet {
-    /// The set that `value` stands for; none if it is none, or if its ends can't be ordered.
+    /// Returns the set that `value` stands for. Returns `None` if it is no set, or if its ends can't be ordered.
     pub(crate) fn of(value: &Value, budget: &mut Budget) -> Option<RealSet> {
         match value {
             Value::NamedSet(NamedSet::Empty) => Some(RealSet { parts: vec![] }),
@@ -73,8 +73,8 @@ impl RealSet {
         }
     }
 
-    /// `x < 1 or x > 3`, `(1, 2), (5, 6)`: a union. Conditions that leave nothing out when one of
-    /// them is enough all have to hold: `x ≥ -2 and x ≤ 7`, `x ≠ 1, x ≠ 2`.
+    /// Reads a list as a union: `x < 1 or x > 3`, `(1, 2), (5, 6)`. If the union of the conditions leaves nothing
+    /// out, all conditions have to hold: `x ≥ -2 and x ≤ 7`, `x ≠ 1, x ≠ 2`.
     fn of_list(items: &[Value], budget: &mut Budget) -> Option<RealSet> {
         let (mut any, mut all) = (RealSet { parts: vec![] }, RealSet::all());
         let mut names = vec![];
@@ -89,7 +89,7 @@ impl RealSet {
             let set = RealSet::of(item, budget)?;
             all = all.intersection(&set, budget)?;
             let both = any.clone().union(set.clone(), budget)?;
-            // Of `x > 3, x > 4` one is enough: whoever gives both has not decided.
+            // One condition of `x > 3, x > 4` is enough. An answer that gives both has not decided.
             if number > 0 && (both == any || both == set) && both != RealSet::all() {
                 return None;
             }
@@ -99,7 +99,7 @@ impl RealSet {
         Some(if conditions && any == RealSet::all() { all } else { any })
     }
 
-    /// The solutions of `x < 5`, `-2 < x ≤ 7`, `2x ≥ 14`, `x ≠ 1`, `x^2 < 4`, `|x - 1| ≤ 3`.
+    /// Solves `x < 5`, `-2 < x ≤ 7`, `2x ≥ 14`, `x ≠ 1`, `x^2 < 4`, `|x - 1| ≤ 3`.
     fn of_inequality(
         terms: &[Value],
         relations: &[Relation],
@@ -144,7 +144,7 @@ impl RealSet {
         RealSet::one(End { at: at.clone(), closed: true }, End { at, closed: true })
     }
 
-    /// None if the ends are in the wrong order: `(5, 3)` is a pair, not an interval.
+    /// Makes an interval. Returns `None` if the ends are in the wrong order: `(5, 3)` is a pair, not an interval.
     fn interval(left: End, right: End, budget: &mut Budget) -> Option<RealSet> {
         match algebra::order(&left.at, &right.at, budget)? {
             Ordering::Less => Some(RealSet::one(left, right)),
@@ -154,7 +154,7 @@ impl RealSet {
     }
 
     fn union(self, other: RealSet, budget: &mut Budget) -> Option<RealSet> {
-        // The complement of the intersection of the complements.
+        // The union is the complement of the intersection of the complements.
         Some(self.complement().intersection(&other.complement(), budget)?.complement())
     }
 
@@ -202,7 +202,7 @@ impl RealSet {
         RealSet { parts }
     }
 
-    /// Whether both are the same set; none if an end could not be compared.
+    /// Tells whether both are the same set. Returns `None` if an end could not be compared.
     pub(crate) fn equals(&self, other: &RealSet, budget: &mut Budget) -> Option<bool> {
         if self.parts.len() != other.parts.len() {
             return Some(false);
@@ -233,7 +233,7 @@ impl End {
     }
 }
 
-/// Whether an interval that starts at `a` starts later than one that starts at `b`.
+/// Tells whether an interval that starts at `a` starts later than one that starts at `b`.
 fn later_start(a: &End, b: &End, budget: &mut Budget) -> Option<bool> {
     Some(match algebra::order(&a.at, &b.at, budget)? {
         Ordering::Greater => true,
@@ -242,7 +242,7 @@ fn later_start(a: &End, b: &End, budget: &mut Budget) -> Option<bool> {
     })
 }
 
-/// Whether an interval that ends at `a` ends earlier than one that ends at `b`.
+/// Tells whether an interval that ends at `a` ends earlier than one that ends at `b`.
 fn earlier_end(a: &End, b: &End, budget: &mut Budget) -> Option<bool> {
     Some(match algebra::order(&a.at, &b.at, budget)? {
         Ordering::Less => true,
@@ -255,7 +255,7 @@ pub(crate) fn is_infinite(expr: &Expr) -> bool {
     infinite(expr).is_some()
 }
 
-/// Whether an infinity is the positive one.
+/// Returns whether an infinity is positive, or `None` if the expression is not an infinity.
 fn infinite(expr: &Expr) -> Option<bool> {
     match expr {
         Expr::Constant(Constant::Infinity) => Some(true),
@@ -264,7 +264,7 @@ fn infinite(expr: &Expr) -> Option<bool> {
     }
 }
 
-/// The one unknown of an inequality: its only variable, or `f(x)` alone between constants.
+/// Returns the one unknown of an inequality: its only variable, or `f(x)` alone between constants.
 fn unknown_of(terms: &[Value]) -> Option<Expr> {
     let mut unknown: Option<Expr> = None;
     for term in terms {
@@ -298,18 +298,18 @@ fn collect_symbols(expr: &Expr, names: &mut Vec<Box<str>>) {
                 names.push(name.clone());
             }
         }
-        // An unknown function inside of an expression is not solved for.
+        // The solver does not solve for an unknown function inside an expression.
         Expr::Apply(name, _) => names.push(format!("{name}()").into()),
         other => other.children().iter().for_each(|child| collect_symbols(child, names)),
     }
 }
 
-/// Where `f` stands in `relation` to zero: linear or quadratic in `unknown`, or the absolute value of
-/// something linear against a constant.
+/// Returns the set on which `f` is in `relation` to zero. `f` is linear or quadratic in `unknown`, or the absolute
+/// value of something linear, less a constant.
 fn solve(f: &Expr, relation: Relation, unknown: &Expr, budget: &mut Budget) -> Option<RealSet> {
     let f = replace(f, unknown, &Expr::Symbol(UNKNOWN.into()));
     if let Some((inner, bound)) = absolute_value(&f) {
-        // |g| < c is -c < g < c, and |g| > c is what is left.
+        // |g| < c means -c < g < c, and |g| > c is the rest.
         let above = Expr::Sum(vec![inner.clone(), Expr::Negate(Box::new(bound.clone()))]);
         let below = Expr::Sum(vec![inner, bound]);
         let near = match relation {
@@ -327,10 +327,10 @@ fn solve(f: &Expr, relation: Relation, unknown: &Expr, budget: &mut Budget) -> O
     solve_polynomial(&f, relation, budget)
 }
 
-/// The name of the unknown while it is solved for.
+/// The name of the unknown during the solution.
 const UNKNOWN: &str = "?";
 
-/// `|g| - c` as g and c.
+/// Splits `|g| - c` into g and c.
 fn absolute_value(f: &Expr) -> Option<(Expr, Expr)> {
     let Expr::Sum(terms) = f else { return None };
     let [Expr::Call(Function::Abs, arguments), Expr::Negate(bound)] = terms.as_slice() else {
@@ -340,7 +340,8 @@ fn absolute_value(f: &Expr) -> Option<(Expr, Expr)> {
     bound.is_constant().then(|| (inner.clone(), (**bound).clone()))
 }
 
-/// By its values at -1, 0 and 1, which give the coefficients; then they have to be right everywhere.
+/// Solves a linear or quadratic inequality. The values of `f` at -1, 0 and 1 give the coefficients, which then
+/// have to be right everywhere.
 fn solve_polynomial(f: &Expr, relation: Relation, budget: &mut Budget) -> Option<RealSet> {
     let at = |value: i64| f.clone().with(UNKNOWN, &number(value));
     let (before, zero, after) = (at(-1), at(0), at(1));
@@ -370,7 +371,7 @@ fn solve_polynomial(f: &Expr, relation: Relation, budget: &mut Budget) -> Option
     };
     let rises = algebra::order(&a, &number(0), budget)? == Ordering::Greater;
     let relation = if rises { relation } else { relation.flipped() };
-    // Between the roots a parabola that opens upwards is negative.
+    // A parabola that opens upwards is negative between its roots.
     let Some((low, high)) = roots else {
         let everywhere =
             matches!(relation, Relation::Greater | Relation::GreaterEqual | Relation::NotEqual);
@@ -396,7 +397,7 @@ fn solve_polynomial(f: &Expr, relation: Relation, budget: &mut Budget) -> Option
     })
 }
 
-/// Where a line through `root` stands in `relation` to zero.
+/// Returns the set on which a line through `root` is in `relation` to zero.
 fn half_line(root: Expr, relation: Relation, rising: bool) -> RealSet {
     let relation = if rising { relation } else { relation.flipped() };
     let here = |closed| End { at: root.clone(), closed };
@@ -410,7 +411,7 @@ fn half_line(root: Expr, relation: Relation, rising: bool) -> RealSet {
     }
 }
 
-/// Whether a constant is positive; none for zero.
+/// Tells whether a constant is positive. Returns `None` for zero.
 fn sign_of(expr: &Expr, budget: &mut Budget) -> Option<bool> {
     match algebra::order(expr, &number(0), budget)? {
         Ordering::Greater => Some(true),
@@ -419,7 +420,8 @@ fn sign_of(expr: &Expr, budget: &mut Budget) -> Option<bool> {
     }
 }
 
-/// The real roots of a quadratic polynomial, the lower one first; `None` inside if there are none.
+/// Computes the real roots of a quadratic polynomial, the lower one first. The inner `None` means that there are
+/// none.
 fn quadratic_roots(
     a: &Expr,
     b: &Expr,
@@ -442,7 +444,7 @@ fn quadratic_roots(
     Some(Some(if sign == Ordering::Greater { (minus, plus) } else { (plus, minus) }))
 }
 
-/// The number itself where an end is one, so that equal ends look equal.
+/// Replaces an end by the plain number that it is, if it is one, so that equal ends look equal.
 fn plain(expr: Expr, budget: &mut Budget) -> Expr {
     match algebra::rational(&expr, budget) {
         Some(value) => Expr::Number(value),

@@ -1,13 +1,15 @@
+//! Units of measure that can contradict each other.
+
 use num_rational::Ratio;
 
-/// A unit of measure that can contradict another one: 15 cm are not 15 m, and 150 cm are 1.5 m.
+/// A unit of measure that can contradict another unit: 15 cm are not 15 m, and 150 cm are 1.5 m.
 ///
-/// Units do not count where only one side has one, and a length for an area is a slip of the pen, judged
-/// as the number it stands with. Nouns (`6 apples`) are no units.
+/// Units do not count if only one side has one. A length in place of an area is a slip of the pen: only the number
+/// is judged. Nouns (`6 apples`) are no units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     quantity: Quantity,
-    /// In terms of the quantity's first unit below.
+    /// The size of the unit in terms of the quantity's first unit below.
     scale: Ratio<i64>,
     name: &'static str,
 }
@@ -24,7 +26,7 @@ enum Quantity {
 }
 
 impl Unit {
-    /// The unit that a word names, in the singular or plural.
+    /// Returns the unit that a word names, in the singular or plural.
     pub(crate) fn named(word: &str) -> Option<Unit> {
         use Quantity::*;
         const UNITS: [(Quantity, &[&str], i64, i64); 31] = [
@@ -65,18 +67,18 @@ impl Unit {
         })
     }
 
-    /// By what a number in `self` has to be multiplied to be one in `other`; none if they do not
-    /// measure the same thing.
+    /// Returns the factor that turns a number in `self` into a number in `other`. Returns `None` if the units do
+    /// not measure the same thing.
     pub(crate) fn factor(self, other: Unit) -> Option<Ratio<i64>> {
         (self.quantity == other.quantity).then(|| self.scale / other.scale)
     }
 
-    /// Whether both measure the same thing, in whatever scale.
+    /// Tells whether both units measure the same thing, in whatever scale.
     pub(crate) fn measures_as(self, other: Unit) -> bool {
         self.quantity == other.quantity
     }
 
-    /// How it is written in canonical forms.
+    /// Returns the unit's name in canonical forms.
     pub(crate) fn name(self) -> &'static str {
         self.name
     }

@@ -1,21 +1,21 @@
-//! What an answer is: a number, a tuple, a set, an equation, a word, ….
+//! The kinds of answers: a number, a tuple, a set, an equation, a word, ….
 
 use crate::{algebra, budget::Budget, expr::Expr, unit::Unit};
 
-/// An answer by its type.
+/// An answer with its type.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
-    /// A number or an expression in variables. Percent signs are part of it (28 % is 28/100), and a
-    /// number in another base is its value (325₆ is 125).
+    /// A number or an expression in variables. A percent sign is part of it (28 % is 28/100), and a number in
+    /// another base is its value (325₆ is 125).
     Scalar(Expr),
     /// A number with a unit that can contradict another one, and the unit's power.
     Quantity(Expr, Unit, u32),
-    /// Words, in lower case, single spaces between.
+    /// Words in lower case, with single spaces between.
     Text(String),
-    /// Items with commas, `and` or `or` between and no brackets around: a set, unless the other side
-    /// is a tuple.
+    /// Items without brackets, with commas, `and` or `or` between. They are a set, unless the other side is a
+    /// tuple.
     List(Vec<Value>),
-    /// Items in round, square or angle brackets, in their order. Two of them may be an interval.
+    /// Items in round, square or angle brackets, in their order. Two such items may be an interval.
     Tuple {
         open: Side,
         close: Side,
@@ -27,24 +27,23 @@ pub(crate) enum Value {
     /// Sets joined by one operation, from left to right.
     Join(Join, Vec<Value>),
     Matrix(Matrix),
-    /// Terms with relations between: `x = 5`, `-2 < x ≤ 7`, `a = b = c`. One relation fewer than
-    /// terms.
+    /// Terms with relations between: `x = 5`, `-2 < x ≤ 7`, `a = b = c`. There is one relation fewer than terms.
     Chain {
         terms: Vec<Value>,
         relations: Vec<Relation>,
     },
     /// `x ∈ S`.
     Member(Box<[Value; 2]>),
-    /// `2:3`, by its terms.
+    /// `2:3`, as its terms.
     Ratio(Vec<Expr>),
 }
 
 /// One side of a pair of brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Round or angle: an interval without its end.
+    /// A round or angle bracket: an interval without its end.
     Open,
-    /// Square: an interval with its end.
+    /// A square bracket: an interval with its end.
     Closed,
 }
 
@@ -56,7 +55,7 @@ pub(crate) enum Join {
     Without,
 }
 
-/// Entries by rows.
+/// A matrix, with its entries row by row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Matrix {
     pub(crate) rows: usize,
@@ -64,7 +63,7 @@ pub(crate) struct Matrix {
     pub(crate) entries: Vec<Expr>,
 }
 
-/// How two sides stand to each other.
+/// The relation between two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Relation {
     Equal,
@@ -80,7 +79,7 @@ pub(crate) enum Relation {
 }
 
 impl Relation {
-    /// The relation read from right to left.
+    /// Returns the relation as read from right to left.
     pub(crate) fn flipped(self) -> Self {
         match self {
             Relation::Less => Relation::Greater,
@@ -91,12 +90,12 @@ impl Relation {
         }
     }
 
-    /// Whether it is one of `<`, `≤`, `>`, `≥`.
+    /// Tells whether the relation is one of `<`, `≤`, `>`, `≥`.
     pub(crate) fn is_order(self) -> bool {
         self.flipped() != self
     }
 
-    /// How it is written in canonical forms.
+    /// Returns the relation's sign in canonical forms.
     pub(crate) fn sign(self) -> &'static str {
         match self {
             Relation::Equal => "=",
@@ -123,7 +122,7 @@ pub(crate) enum NamedSet {
 }
 
 impl NamedSet {
-    /// How it is written in canonical forms.
+    /// Returns the set's sign in canonical forms.
     pub(crate) fn sign(self) -> &'static str {
         match self {
             NamedSet::Empty => "∅",
@@ -137,7 +136,7 @@ impl NamedSet {
 }
 
 impl Value {
-    /// The name of the type, for reasons.
+    /// Returns the name of the type, for the reason of a judgement.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Value::Scalar(_) => "an expression",
@@ -153,7 +152,7 @@ impl Value {
         }
     }
 
-    /// The expression of a scalar or quantity.
+    /// Returns the expression of a scalar or quantity.
     pub(crate) fn scalar(&self) -> Option<&Expr> {
         match self {
             Value::Scalar(expr) | Value::Quantity(expr, ..) => Some(expr),
@@ -161,12 +160,12 @@ impl Value {
         }
     }
 
-    /// Whether it stands for a set of numbers by itself.
+    /// Tells whether the value stands for a set of numbers by itself.
     pub(crate) fn is_set(&self) -> bool {
         matches!(self, Value::Set(_) | Value::NamedSet(_) | Value::Join(..))
     }
 
-    /// In canonical form, as readable plain text.
+    /// Writes the value in canonical form, as readable plain text.
     pub(crate) fn canonical(&self, budget: &mut Budget) -> String {
         let list = |items: &[Value], budget: &mut Budget| {
             items.iter().map(|item| item.canonical(budget)).collect::<Vec<_>>().join(", ")
@@ -224,7 +223,7 @@ impl Value {
         }
     }
 
-    /// Every expression in it, changed by `change`.
+    /// Applies `change` to every expression in the value.
     pub(crate) fn map(self, change: &mut dyn FnMut(Expr) -> Expr) -> Value {
         let mut all = |values: Vec<Value>| {
             values.into_iter().map(|value| value.map(change)).collect::<Vec<_>>()
@@ -250,14 +249,14 @@ impl Value {
         }
     }
 
-    /// Whether `found` holds for a part of an expression in it.
+    /// Tells whether `found` holds for a part of an expression in the value.
     pub(crate) fn any(&self, found: &dyn Fn(&Expr) -> bool) -> bool {
         let mut any = false;
         self.each(&mut |expr| any |= expr.any(found));
         any
     }
 
-    /// Calls `see` with every expression in it.
+    /// Calls `see` with every expression in the value.
     pub(crate) fn each(&self, see: &mut dyn FnMut(&Expr)) {
         match self {
             Value::Scalar(expr) | Value::Quantity(expr, ..) => see(expr),

@@ -19,31 +19,29 @@ use crate::{
     value::Value,
 };
 
-/// Judges mathematical answers: extracts exactly one from a response, reads it completely or not at
-/// all, and compares it with the gold answer as a value.
+/// Judges mathematical answers. A verifier extracts exactly one answer from a response, reads it completely or not
+/// at all, and compares it with the gold answer as a value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Verifier {
-    /// Where the answer of a response is.
+    /// The place of the answer in a response.
     pub extraction: Extraction,
-    /// Where the answer of a gold text is.
+    /// The place of the answer in a gold text.
     pub gold: Gold,
-    /// The letters of a multiple-choice question; empty if it is none.
+    /// The letters of a multiple-choice question; empty for other questions.
     pub choices: Vec<String>,
-    /// Where one side is a decimal number, places after the point that have to agree.
+    /// The number of places after the point that have to agree if one side is a decimal number.
     pub precision: u32,
-    /// Whether names of variables and functions count. Without, they are matched by their order.
+    /// True if the names of variables count. Otherwise variables are matched by their order.
     pub strict_names: bool,
-    /// Whether an inequality may answer for an interval or a set. A set may always answer for an
-    /// inequality.
+    /// True if an inequality may answer for an interval or a set. A set may always answer for an inequality.
     pub relation_for_set: bool,
-    /// Whether a fraction has to be in lowest terms.
+    /// True if a fraction has to be in lowest terms.
     pub reduced_fractions: bool,
-    /// Whether an answer has to be evaluated where the gold answer is a number: `25 + 59` is then not
-    /// `84`, and `25 + 59 = 84` is. Otherwise a question that writes an expression down holds its own
-    /// answer.
+    /// True if an answer has to be evaluated when the gold answer is a number: `25 + 59` is then not `84`, but
+    /// `25 + 59 = 84` is. Otherwise a question that writes an expression down holds its own answer.
     pub evaluated: bool,
-    /// Operations that one judgement may take.
+    /// The number of operations that one judgement may take.
     pub budget: u64,
 }
 
@@ -63,15 +61,15 @@ impl Default for Verifier {
     }
 }
 
-/// Where the answer of a gold text is.
+/// The place of the answer in a gold text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gold {
-    /// The gold text is the answer; a box or dollars around all of it are taken off. If it holds a box
-    /// or `####`, it is taken for a solution that marks its answer so.
+    /// The whole gold text is the answer, without a box or dollars around it. If the text holds a box or `####`,
+    /// it is read as a solution that marks its answer that way.
     #[default]
     Bare,
-    /// The gold text is a solution, from which the answer is extracted as from a response.
+    /// The gold text is a solution. The answer is extracted from it as from a response.
     Solution,
 }
 
@@ -104,19 +102,19 @@ impl Verifier {
         }
     }
 
-    /// Judges each pair of a gold text and a response, on all cores. The judgements come in the order
-    /// of the pairs, and are the same on any number of cores.
+    /// Judges each pair of a gold text and a response, on all cores. The judgements come in the order of the
+    /// pairs, and are the same on any number of cores.
     pub fn judge_all(&self, pairs: &[(&str, &str)]) -> Vec<Judgement> {
         use rayon::prelude::*;
         pairs.par_iter().map(|(gold, response)| self.judge(gold, response)).collect()
     }
 
-    /// Tells if one answer is right where the other is the gold answer, both extracted already.
+    /// Tells whether `other` is right if `one` is the gold answer. Both are extracted already.
     pub fn are_same(&self, one: &str, other: &str) -> bool {
         self.compare(one, other).verdict == Verdict::Right
     }
 
-    /// Compares two answers, extracted already.
+    /// Compares two answers that are extracted already.
     fn compare(&self, gold: &str, response: &str) -> Finding {
         if !self.choices.is_empty() && self.is_choice(gold) {
             let same = bare_text(gold) == bare_text(response);
@@ -162,7 +160,7 @@ impl Verifier {
                 "no method here could tell; it counts as wrong",
             ),
         };
-        // What the canonical forms cost is not taken from the verdict's budget.
+        // The canonical forms have a budget of their own. Their cost must not change the verdict.
         let mut budget = Budget::new(self.budget / 10);
         Finding {
             verdict,
@@ -187,7 +185,7 @@ impl Verifier {
         compare::compare(gold, value, rules, budget)
     }
 
-    /// Whether a value is the number `gold`, or has it for one of its sides: `25 + 59 = 84`, but not
+    /// Tells whether a value is the number `gold`, or has that number as one of its sides: `25 + 59 = 84`, but not
     /// `25 + 59 ≈ 80`.
     fn says(&self, gold: &Value, value: &Value, budget: &mut Budget) -> bool {
         let terms = match value {
@@ -204,21 +202,22 @@ impl Verifier {
     }
 }
 
-/// Whether an expression is a fraction of whole numbers with a common factor.
+/// Tells whether an expression is a fraction of whole numbers with a common factor.
 fn is_unreduced(expr: &Expr) -> bool {
     let Expr::Quotient(parts) = expr else { return false };
     let [Expr::Number(above), Expr::Number(below)] = parts.as_ref() else { return false };
     above.is_integer() && below.is_integer() && !above.numer().gcd(below.numer()).is_one()
 }
 
-/// Whether nothing is left to compute: a number, a fraction in lowest terms, or a percentage.
+/// Tells whether nothing is left to compute: a number, a fraction in lowest terms, or a percentage.
 fn is_number(value: &Value) -> bool {
     fn is(expr: &Expr) -> bool {
         match expr {
             Expr::Number(_) | Expr::Decimal(_) => true,
             Expr::Negate(expr) => is(expr),
             Expr::Quotient(parts) => match parts.as_ref() {
-                // A percentage is read as a division by 100. One that is a whole number could be either.
+                // A percentage is read as a division by 100. If the result is a whole number, the text could be
+                // either.
                 [Expr::Number(above) | Expr::Decimal(above), Expr::Number(below)]
                     if *below == BigRational::from_integer(100.into()) =>
                 {
@@ -236,7 +235,7 @@ fn is_number(value: &Value) -> bool {
     matches!(value, Value::Scalar(expr) | Value::Quantity(expr, ..) if is(expr))
 }
 
-/// What a comparison of two texts found.
+/// The result of comparing two texts.
 struct Finding {
     verdict: Verdict,
     certainty: Certainty,
@@ -257,8 +256,8 @@ impl Finding {
     }
 }
 
-/// Judges texts of which one or both could not be read: they are the same if they are written the
-/// same, and nothing else is tried.
+/// Judges two texts if one or both could not be read. They are the same if they are written the same. Nothing else
+/// is tried.
 fn unread(
     gold: &str,
     response: &str,
@@ -267,7 +266,7 @@ fn unread(
 ) -> Finding {
     let written = |text: &str| text.split_whitespace().collect::<String>().to_lowercase();
     let (a, b) = (written(gold), written(response));
-    // `C)` and `C`: words that only differ in their dress.
+    // The words of `C)` and `C` differ only in their dress.
     let same_words = words_of(gold).is_some_and(|words| Some(words) == words_of(response));
     let unread = of_gold.is_some() && of_response.is_some();
     let same = !bare_text(gold).is_empty() && (unread && a == b || same_words);
@@ -289,20 +288,20 @@ fn unread(
     Finding { verdict, certainty, canonical: None, gold: None, why }
 }
 
-/// Whether a gold text is a solution that says where its answer is.
+/// Tells whether a gold text is a solution that marks its answer.
 fn marks_an_answer(gold: &str) -> bool {
     gold.contains("####") || gold.contains("\\boxed")
 }
 
-/// The letters of a text that has letters only, apart from layout: `\text{odd}` and `odd`. `NaN` is no
-/// word: it equals nothing.
+/// Returns the letters of a text that has only letters, apart from layout: `\text{odd}` and `odd`. `NaN` is no
+/// word, because it equals nothing.
 fn words_of(text: &str) -> Option<String> {
     let bare = bare_text(text);
     let words = !bare.is_empty() && bare != "nan" && bare.chars().all(char::is_alphabetic);
     words.then_some(bare)
 }
 
-/// The text without layout, in lower case.
+/// Returns the text without layout, in lower case.
 fn bare_text(text: &str) -> String {
     const LAYOUT: [&str; 18] = [
         "\\textnormal",
@@ -341,7 +340,7 @@ fn bare_text(text: &str) -> String {
     bare
 }
 
-/// With variables renamed by the order in which they appear.
+/// Renames the variables by the order in which they appear.
 fn by_order(value: Value) -> Value {
     let mut names = HashMap::new();
     value.map(&mut |expr| expr.renamed(&mut names))

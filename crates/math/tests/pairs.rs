@@ -1,5 +1,4 @@
-//! The maths verifier from outside: generated pairs of answers that are equal, or are not, by
-//! construction.
+//! The maths verifier from outside: generated pairs of answers that are equal, or unequal, by construction.
 
 use firebrick_math::{Verdict, Verifier};
 use num_bigint::BigInt;
@@ -11,19 +10,19 @@ fn verdict(gold: &str, response: &str) -> Verdict {
     Verifier::default().judge(gold, &format!("Answer: ${response}$")).verdict
 }
 
-/// Right both ways round.
+/// Checks that each text is right if the other is the gold answer.
 fn assert_same(a: &str, b: &str) {
     assert_eq!(verdict(a, b), Verdict::Right, "{a} and {b}");
     assert_eq!(verdict(b, a), Verdict::Right, "{b} and {a}");
 }
 
-/// Wrong both ways round.
+/// Checks that each text is wrong if the other is the gold answer.
 fn assert_different(a: &str, b: &str) {
     assert_eq!(verdict(a, b), Verdict::Wrong, "{a} and {b}");
     assert_eq!(verdict(b, a), Verdict::Wrong, "{b} and {a}");
 }
 
-/// A rational expression with its value.
+/// A rational expression and its value.
 #[derive(Clone, Debug)]
 struct Valued {
     text: String,
@@ -83,7 +82,7 @@ fn expression() -> impl Strategy<Value = Valued> {
     })
 }
 
-/// `1{,}234{,}567`
+/// Writes `1{,}234{,}567`.
 fn grouped(n: i64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
@@ -96,7 +95,7 @@ fn grouped(n: i64) -> String {
     text
 }
 
-/// A polynomial in x by its coefficients, the constant first.
+/// Writes a polynomial in x with these coefficients, the constant first.
 fn expanded(coefficients: &[i64], rising: bool) -> String {
     let term = |(power, c): (usize, &i64)| format!("({c})x^{{{power}}}");
     let mut terms: Vec<_> = coefficients.iter().enumerate().map(term).collect();
@@ -143,7 +142,7 @@ proptest! {
 
     #[test]
     fn surds_are_told_apart(a in 2_u32..60, b in 2_u32..60, c in 1_u32..30) {
-        // √a·√b = √(ab), and (c+√a)² = c² + a + 2c√a.
+        // Two identities hold: √a·√b = √(ab), and (c+√a)² = c² + a + 2c√a.
         let root = |n: u32| format!("\\sqrt{{{n}}}");
         assert_same(&root(a * b), &format!("{}\\cdot{}", root(a), root(b)));
         let square = format!("{}+{}\\sqrt{{{a}}}", c * c + a, 2 * c);

@@ -1,14 +1,14 @@
-//! The table of adaptive updates: how many updates a mini-batch gets.
+//! The table of adaptive updates: the number of updates that a mini-batch gets.
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How many updates a mini-batch gets, by its importance: the mean absolute advantage, the mean
-/// absolute change of log-probabilities since sampling and 1 / entropy, each times its weight. The sum
-/// times `n_base`, within `n_min` and `n_max` and without its fraction, is the number. Without this
-/// table it is one.
+/// The number of updates that a mini-batch gets, by its importance. The importance is a weighted sum of the mean
+/// absolute advantage, the mean absolute change of log-probabilities since sampling, and 1 / entropy. The number
+/// is the importance times `n_base`, kept within `n_min` and `n_max` and rounded down. Without this table it is
+/// one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adaptive {
@@ -21,8 +21,8 @@ pub struct Adaptive {
     /// Weight of 1 / entropy.
     #[schemars(range(min = 0.0))]
     pub weight_entropy: f64,
-    /// The largest 1 / entropy that counts, so that a policy which collapses does not get the most
-    /// updates; 0.0 is no bound, the rule as published.
+    /// The largest 1 / entropy that counts, so that a policy which collapses does not get the most updates. 0.0 is
+    /// no bound, as in the published rule.
     #[schemars(range(min = 0.0))]
     pub max_entropy_term: f64,
     /// Updates at an importance of 1.
@@ -34,8 +34,8 @@ pub struct Adaptive {
     /// The most updates.
     #[schemars(range(min = 1, max = 1000))]
     pub n_max: usize,
-    /// Mean absolute change of log-probabilities since sampling beyond which a mini-batch gets no
-    /// further update; the one that went beyond stays, and every mini-batch gets its first.
+    /// Mean absolute change of log-probabilities since sampling beyond which a mini-batch gets no further update.
+    /// The update that went beyond it stays, and every mini-batch gets its first update.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub kl_stop: f64,
 }

@@ -1,4 +1,4 @@
-//! The table of the critic.
+//! The recipe's table `[critic]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,30 +8,29 @@ use super::{
     kind::{first_by_default, or_default},
 };
 
-/// What gives advantages token by token, for `advantage.kind = "gae"`: PPO's value function.
+/// The critic of `advantage.kind = "gae"`, which gives advantages token by token: PPO's value function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(transform = first_by_default)]
 pub struct Critic {
-    /// What the values are read from.
+    /// The model that the values are read from.
     #[serde(flatten, deserialize_with = "or_default")]
     pub kind: CriticKind,
-    /// Weight of the value loss, which is half of the squared error; above 0.
+    /// Weight of the value loss, above 0. The value loss is half the squared error.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub coef: f64,
-    /// How far a value may move within a step before its gradient is cut, above 0; without end if
-    /// there is none.
+    /// Distance, above 0, that a value may move within a step before its gradient is cut. By default there is no
+    /// limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub clip: Option<f64>,
-    /// Learning rate of the head, and of a separate critic; `optim.lr` if there is none. It rises over
-    /// `optim.warmup_steps`, too, from the first step on.
+    /// Learning rate of the head, or of a separate critic; by default `optim.lr`. It also rises over
+    /// `optim.warmup_steps`, from the first step of the run on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub lr: Option<f64>,
-    /// Rollout steps at the beginning in which the critic alone learns, in one pass over each
-    /// mini-batch. They are none of the policy's: its learning rate rises over `optim.warmup_steps` after
-    /// them.
+    /// Rollout steps at the beginning in which only the critic learns, in one pass over each mini-batch. The
+    /// policy's steps begin after them: its learning rate then rises over `optim.warmup_steps`.
     #[schemars(range(max = bounds::STEPS))]
     pub warmup_steps: u64,
 }
@@ -42,18 +41,18 @@ impl Default for Critic {
     }
 }
 
-/// What a critic's values are read from.
+/// The model that a critic's values are read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum CriticKind {
-    /// The policy's hidden states, by a head of one row.
+    /// The policy: a head of one row reads its hidden states.
     Head {
-        /// Whether the value loss trains the head only, and not the policy below it.
+        /// True if the value loss trains only the head, and not the policy below it.
         #[serde(default)]
         detach: bool,
     },
-    /// A model of its own, which begins with the policy's weights; with adapters of its own where the
-    /// policy has some.
+    /// A model of its own, which begins with the policy's weights. It has adapters of its own if the policy has
+    /// adapters.
     Separate,
 }
 

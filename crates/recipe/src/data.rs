@@ -1,4 +1,4 @@
-//! The table of the prompts.
+//! The recipe's table `[data]`: the prompts of training and evaluation.
 
 use std::path::PathBuf;
 
@@ -15,50 +15,50 @@ pub struct Data {
     /// Hub, as `owner/name` or `owner/name@revision`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<PathBuf>,
-    /// The subset of `train`, where it has several: what the Hub calls a configuration.
+    /// The subset of `train`, if it has several. The Hub calls a subset a configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subset: Option<String>,
-    /// The split of `train`; for a data set on the Hub `train` when left out.
+    /// The split of `train`. For a data set on the Hub it is `train` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
     /// Generator of training and held-out problems.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
-    /// Held-out prompts, named as in `train`; without them or `heldout_split` they are split off the
-    /// end of `train`, or come from the task.
+    /// Held-out prompts, named as in `train`. Without `heldout` and `heldout_split` they are split off the end of
+    /// `train`, or come from the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heldout: Option<PathBuf>,
-    /// The subset of `heldout`; that of `train` when `heldout` is left out.
+    /// The subset of `heldout`. If `heldout` is left out, the subset of `train` is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heldout_subset: Option<String>,
-    /// The split of `heldout`, or of `train` when `heldout` is left out.
+    /// The split of `heldout`, or of `train` if `heldout` is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heldout_split: Option<String>,
-    /// Whether rows with the same question become one, and questions with different references
-    /// none, before anything is split off.
+    /// True if rows with the same question become one row, and questions with different references are left out.
+    /// This happens before anything is split off.
     pub deduplicate: bool,
-    /// Number of training problems to generate; a task that has fewer gives what it has.
+    /// Number of training problems to generate. A task that has fewer gives all that it has.
     #[schemars(range(max = bounds::SIZE))]
     pub train_size: usize,
-    /// Number of held-out prompts to generate or split off, if they have no place of their own.
+    /// Number of held-out prompts to generate or split off, if they have no file or split of their own.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub heldout_size: usize,
     /// Names of the data's columns, for layouts that are not recognised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub columns: Option<Columns>,
-    /// How a question becomes what the model reads.
+    /// The way in which a question becomes the text that the model reads.
     pub template: Template,
-    /// Variables of the chat template, such as `enable_thinking = false` or `tools = [...]`; which
-    /// ones there are is the template's affair.
+    /// Variables of the chat template, such as `enable_thinking = false` or `tools = [...]`. The template
+    /// determines which ones there are.
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
     pub template_options: serde_json::Map<String, serde_json::Value>,
     /// System message of the chat template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// Text around the question, which stands where the pattern says `{prompt}`.
+    /// Text around the question. The question replaces `{prompt}` in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Prompts with more tokens than this are left out.
+    /// Largest number of tokens in a prompt. Longer prompts are left out.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_prompt_tokens: usize,
 }
@@ -95,10 +95,10 @@ pub enum Task {
         /// The most digits of a summand, 1 to 18.
         #[schemars(range(min = 1, max = 18))]
         digits: u32,
-        /// Whether the worked examples of the warm-up write the intermediate steps.
+        /// True if the worked examples of the warm-up write the intermediate steps.
         #[serde(default = "yes")]
         worked: bool,
-        /// The share of those examples, in [0, 1], that are worked twice with `?` between: half of
+        /// The share of those examples, in [0, 1], that are worked twice, with `?` between the workings. Half of
         /// them have a slip in the first working.
         #[serde(default, skip_serializing_if = "is_zero")]
         #[schemars(range(min = 0.0, max = 1.0))]
@@ -109,13 +109,13 @@ pub enum Task {
         /// The most digits of a factor, 1 to 9.
         #[schemars(range(min = 1, max = 9))]
         digits: u32,
-        /// Whether the worked examples of the warm-up write the intermediate steps.
+        /// True if the worked examples of the warm-up write the intermediate steps.
         #[serde(default = "yes")]
         worked: bool,
     },
-    /// Reach a target from given numbers with + - * /.
+    /// Expressions that reach a target from given numbers with + - * /.
     Countdown {
-        /// How many numbers are given, 2 to 16.
+        /// Number of given numbers, 2 to 16.
         #[schemars(range(min = 2, max = 16))]
         numbers: u32,
         /// The largest number that may be given.
@@ -132,50 +132,51 @@ pub enum Task {
         /// Digits of each number, 1 to 9.
         #[schemars(range(min = 1, max = 9))]
         digits: u32,
-        /// Whether every second one is a difference instead: `What is 83 - 27?`
+        /// True if about every second problem is a difference instead: `What is 83 - 27?`
         #[serde(default)]
         differences: bool,
     },
-    /// Stories about somebody's things, such as `Mia has 14 apples. She buys 3 bags with 6 apples in
-    /// each. How many apples does Mia have now?`
+    /// Stories about somebody's things, such as `Mia has 14 apples. She buys 3 bags with 6 apples in each. How
+    /// many apples does Mia have now?`
     WordProblems {
         /// Operations that an answer takes, 1 to 10.
         #[schemars(range(min = 1, max = 10))]
         steps: u32,
-        /// With it an answer takes from this many operations to `steps` of them, and every number is equally
-        /// likely: easy stories from which the harder ones can be learnt.
+        /// Fewest operations that an answer takes; by default `steps`. Every number from here to `steps` is
+        /// equally likely, so that the harder stories can be learnt from easy ones.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 10))]
         fewest_steps: Option<u32>,
     },
-    /// A number to guess in several turns, for `environment.kind = "guessing"`: `2-7:` hides one of the six.
+    /// A number to guess in several turns, for `environment.kind = "guessing"`. The prompt `2-7:` hides one of
+    /// these six numbers.
     Guessing {
-        /// How many numbers there are, 2 to 10, counted from 0: each is one digit.
+        /// Size of the range, 2 to 10 numbers. They are counted from 0, so each is one digit.
         #[schemars(range(min = 2, max = 10))]
         numbers: u32,
     },
-    /// The openings of an environment's own episodes, for `environment.kind = "openenv"`: episode n is reset with the `id` and
-    /// `seed` n, and the held-out ones with those after the training's.
+    /// The openings of an environment's own episodes, for `environment.kind = "openenv"`. Episode n is reset with
+    /// `id` n and `seed` n. The numbers of the held-out episodes follow those of the training.
     Environment,
 }
 
-/// Which columns of a data set hold what; one that is left out is recognised by its name.
+/// Names of a data set's columns. A column that is left out is recognised by its name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Columns {
     /// Column of the question: a string, or a list of chat messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Column of the reference answer; `""` where the verifier needs none.
+    /// Column of the reference answer; `""` if the verifier needs no reference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// Column that says how hard a question is, such as `level`: a text or a number. Evaluations then give the accuracy of each
-    /// difficulty.
+    /// Column of a question's difficulty, such as `level`: a text or a number. Evaluations then give the accuracy
+    /// of each difficulty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difficulty: Option<String>,
 }
 
-/// How a question becomes what the model reads.
+/// The way in which a question becomes the text that the model reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Template {

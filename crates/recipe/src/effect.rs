@@ -1,5 +1,5 @@
-//! Settings that change nothing beside the others, in one list: where they are written they are refused,
-//! and a recipe that is written out goes without them.
+//! Settings that change nothing beside the others, in one list. A recipe that sets one is refused, and a recipe
+//! that is written out leaves them out.
 
 use firebrick_core::device::Kind;
 
@@ -11,19 +11,19 @@ use super::{
 /// A key that changes nothing in its recipe, whatever its value.
 #[derive(Debug)]
 pub(super) struct Idle {
-    /// Dotted; the entries of a list by their indices.
+    /// The dotted key. The entries of a list are named by their indices.
     pub(super) key: String,
     /// The keys that switch it off.
     pub(super) switches: &'static [&'static str],
-    /// What would give it an effect.
+    /// The setting that would give it an effect.
     pub(super) needs: &'static str,
 }
 
-/// Whether a key has an effect, the key, the keys that decide it, and what it needs.
+/// A rule: whether a key has an effect, the key, the keys that decide this, and the setting that it needs.
 type Rule = (bool, &'static str, &'static [&'static str], &'static str);
 
 impl Recipe {
-    /// The keys that change nothing in this recipe.
+    /// Returns the keys that change nothing in this recipe.
     pub(super) fn without_effect(&self) -> Vec<Idle> {
         let rules = [
             self.of_data(),
@@ -132,8 +132,8 @@ impl Recipe {
         ]
     }
 
-    /// Rounds follow one another only where the groups of a step are wanted in full; else there is one,
-    /// which neither reaches a cap nor has groups to spare.
+    /// A step has several rounds only if it wants all its groups. Otherwise it has one round, which neither
+    /// reaches a cap nor has groups to spare.
     fn of_sampling(&self) -> Vec<Rule> {
         let sampling = &self.sampling;
         let compares = sampling.dynamic != Dynamic::Off || sampling.memory.is_some();
@@ -224,7 +224,7 @@ impl Recipe {
                 &["device.kind"],
                 "device.kind other than \"cpu\"",
             ),
-            // It judges meanwhile, on the same device, and its launches would be recorded too.
+            // A reward model judges meanwhile, on the same device, and its launches would be recorded too.
             (
                 self.reward_kind().models().is_empty(),
                 "rollout.graphs",
@@ -272,7 +272,7 @@ impl Recipe {
     }
 }
 
-/// Likewise for the options of the verifier in the table at `place`.
+/// Adds the options that change nothing of the verifier in the table at `place`.
 fn of_verifier(place: &str, kind: &RewardKind, idle: &mut Vec<Idle>) {
     match kind {
         RewardKind::Regex { matches: true, .. } => {

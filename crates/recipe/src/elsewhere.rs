@@ -1,18 +1,18 @@
-//! Settings of other programs, and where they are here.
+//! Settings of other programs, and their counterparts here.
 
-/// What to write for a key that another program has; `valid` are those of the table where it stands.
+/// Returns what to write for a key of another program. `valid` are the keys of the table that it stands in.
 pub(super) fn elsewhere(key: &str, valid: &[&str]) -> Option<String> {
     if let Some((_, why)) = NOWHERE.iter().find(|(name, _)| *name == key) {
         return Some(format!("leave it out: {why}"));
     }
     let (_, here) = ELSEWHERE.iter().find(|(name, _)| *name == key)?;
-    // The table's own key of that name is nearer, such as `lr` of the critic.
+    // If the table itself has a key of that name, such as the critic's `lr`, that one is meant.
     let last = here.split('`').nth(1)?.rsplit('.').next()?;
     let here = if valid.contains(&last) { format!("`{last}`") } else { (*here).to_owned() };
     Some(format!("what other programs call {key} is {here}"))
 }
 
-/// Settings as TRL and its kin call them, with their keys here. A unit that is another one is said.
+/// Settings by their names in TRL and similar programs, with their keys here. The text names a unit that differs.
 const ELSEWHERE: [(&str, &str); 28] = [
     ("beta", "`loss.kl.coef`"),
     ("bf16", "`model.dtype`"),
@@ -44,7 +44,7 @@ const ELSEWHERE: [(&str, &str); 28] = [
     ("warmup_ratio", "`optim.warmup_steps`, in steps"),
 ];
 
-/// Settings that others have and nobody needs here.
+/// Settings of other programs that nobody needs here.
 const NOWHERE: [(&str, &str); 4] = [
     (
         "gradient_accumulation_steps",
@@ -52,7 +52,7 @@ const NOWHERE: [(&str, &str); 4] = [
     ),
     ("logging_steps", "every step has its line"),
     ("output_dir", "runs are in the folder that --runs names"),
-    ("use_vllm", "completions are sampled in the same process"),
+    ("use_vllm", "`rollout.engine` names servers; by default the same process samples"),
 ];
 
 #[cfg(test)]
@@ -66,7 +66,8 @@ mod tests {
         let tables = "[model]\npath = 'a'\n[data]\ntrain = 'b'\n";
         for (name, here) in ELSEWHERE {
             for key in here.split('`').skip(1).step_by(2) {
-                // A key that is there is told that an empty list is no value of it, and not that it is unknown.
+                // The error for a key that exists says that this list is no value of it, and not that the key is
+                // unknown.
                 let set = [format!("{key}=[[]]")];
                 let error = Recipe::parse("a.toml".as_ref(), tables, &set).unwrap_err();
                 assert!(!error.to_string().contains("unknown"), "{name}: {error}");

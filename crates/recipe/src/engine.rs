@@ -1,4 +1,4 @@
-//! The table of the engine that samples.
+//! The recipe's table `[rollout.engine]`: the engine that samples.
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
@@ -7,34 +7,37 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What samples completions: this process, or inference servers.
+/// The sampler of completions: this process, or inference servers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Engine {
-    /// The kind.
+    /// The kind of sampler.
     pub kind: EngineKind,
-    /// Addresses of servers, such as `"http://a:8000"`. Each works on up to `rollout.max_sequences` completions at once.
+    /// Addresses of servers, such as `"http://a:8000"`. Each server works on up to `rollout.max_sequences`
+    /// completions at once.
     #[schemars(length(max = 1024), inner(length(min = 1)))]
     pub servers: Vec<String>,
-    /// Folder in which the weights are published that servers load, each run's in a folder of its name; `weights` in the run's
-    /// folder if there is none.
+    /// Folder where runs publish the weights that servers load, each run in a subfolder with its name. By default
+    /// it is the folder `weights` in the run's folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<PathBuf>,
-    /// The path of that folder on the servers' machines, where it is another one.
+    /// Path of that folder on the servers' machines, if it is another path there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights_there: Option<PathBuf>,
-    /// Name of the environment variable that has the servers' API key. The key is sent as a bearer token, and kept nowhere.
+    /// Name of the environment variable that holds the servers' API key. The key is sent as a bearer token, and
+    /// stored nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub key_variable: Option<String>,
-    /// Seconds that a server has for a group. After them the group is asked for elsewhere.
+    /// Seconds that a server has for a group. After that, the group is asked for elsewhere.
     #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1e6))]
     pub deadline: f64,
     /// Seconds that a run waits while no server can be used, before it ends.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub patience: f64,
-    /// Largest mean distance, in nats, between the log-probabilities of a server and of the trainer for the same tokens and
-    /// weights. A server that is further away is not used. 0.001 is far where both compute in float32.
+    /// Largest mean distance, in nats, between the log-probabilities of a server and of the trainer for the same
+    /// tokens and weights. A server that is further away is not used. If both compute in float32, 0.001 is already
+    /// far.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub tolerance: f64,
 }
@@ -55,7 +58,7 @@ impl Default for Engine {
 }
 
 impl Engine {
-    /// Tells if other programs sample.
+    /// Tells whether other programs sample.
     pub fn is_remote(&self) -> bool {
         self.kind != EngineKind::Local
     }
@@ -70,6 +73,6 @@ pub enum EngineKind {
     Local,
     /// Servers of vLLM.
     Vllm,
-    /// Servers of SGLang. They were read, and never run.
+    /// Servers of SGLang. Their source was read, but no server was ever run.
     Sglang,
 }

@@ -1,4 +1,4 @@
-//! The table of the environment.
+//! The recipe's table `[environment]`.
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
@@ -7,50 +7,58 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds;
 
-/// What the policy talks with between its turns, if it takes several.
+/// The environment that the policy talks with between its turns, if it takes several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Environment {
-    /// The kind.
+    /// The kind of environment.
     pub kind: EnvironmentKind,
-    /// Turns that the policy may take.
+    /// Largest number of turns that the policy may take.
     #[schemars(range(min = 1, max = bounds::STEPS))]
     pub max_turns: usize,
-    /// Tokens of one turn; `rollout.max_completion_tokens`, which holds for all turns together, if there is no such limit.
+    /// Largest number of tokens in one turn. By default only `rollout.max_completion_tokens` limits it, which
+    /// holds for all turns together.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_turn_tokens: Option<usize>,
-    /// Tokens of the environment that the policy may hear in all. A conversation ends at a reply that has more than are left.
+    /// Largest number of the environment's tokens that the policy may hear in all. A conversation ends at a reply
+    /// that has more tokens than are left.
     #[schemars(range(max = bounds::SIZE))]
     pub max_heard_tokens: usize,
-    /// Texts that end a turn besides the model's stop tokens, such as `"="`: every token that ends with one of them does. They are
-    /// part of what is said.
+    /// Texts that end a turn besides the model's stop tokens, such as `"="`. A turn ends at any token that ends
+    /// with one of them, and the text belongs to the turn.
     #[schemars(length(max = 64), inner(length(min = 1)))]
     pub stop: Vec<String>,
-    /// Whom the chat template shows as the speaker of the environment's words.
+    /// The speaker that the chat template shows for the environment's words.
     pub role: Role,
     /// Addresses of the environment's servers, such as `"http://a:8000"`.
     #[schemars(length(max = 1024), inner(length(min = 1)))]
     pub servers: Vec<String>,
-    /// Episodes that each server plays at once: as many as it was started for (`max_concurrent_envs`), or fewer.
+    /// Episodes that each server plays at once: as many as the server was started for (`max_concurrent_envs`), or
+    /// fewer.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub sessions: usize,
-    /// Template of the JSON object that an episode is reset with. It is in the language of chat templates, as the next three are.
-    /// Variables: `id` and `seed`, two numbers that follow from the prompt, the second below 2³¹; `reference` and `question`.
+    /// Template of the JSON object that resets an episode. It is written in the language of chat templates, like
+    /// `action`, `heard` and `opening`. Variables: `id` and `seed`, two numbers that follow from the prompt,
+    /// `seed` below 2³¹; `reference` and `question`.
     pub reset: String,
-    /// Template of the JSON object of an action. Variables: `completion`, the policy's words in its turn; `turn`, from 1.
+    /// Template of the JSON object of an action. Variables: `completion`, the policy's words in its turn; `turn`,
+    /// counted from 1.
     pub action: String,
-    /// Template of the words that the policy hears. Variables: `observation`, an object; `reward`, a number or none; `done`.
+    /// Template of the words that the policy hears. Variables: `observation`, an object; `reward`, a number or
+    /// none; `done`.
     pub heard: String,
-    /// Template of the prompt that an episode begins with, for `data.task.kind = "environment"`. Variables: those of `heard`.
+    /// Template of the prompt that an episode begins with, for `data.task.kind = "environment"`. Variables: those
+    /// of `heard`.
     pub opening: String,
-    /// Seconds that a server may take for a message.
+    /// Seconds that a server may take to answer a message.
     #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1e6))]
     pub time_limit: f64,
-    /// Seconds that may pass while no episode is played although one is wanted, before the run ends.
+    /// Seconds that a run waits while it wants an episode and none is played, before it ends.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub patience: f64,
-    /// Name of the environment variable that has the servers' API key. The key is sent as a bearer token, and kept nowhere.
+    /// Name of the environment variable that holds the servers' API key. The key is sent as a bearer token, and
+    /// stored nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub key_variable: Option<String>,
@@ -79,17 +87,17 @@ impl Default for Environment {
 }
 
 impl Environment {
-    /// Tells if the policy talks with somebody.
+    /// Tells whether the policy talks with an environment.
     pub fn is_there(&self) -> bool {
         self.kind != EnvironmentKind::None
     }
 
-    /// Tells if it is known to give rewards.
+    /// Tells whether the environment is known to give rewards.
     pub(crate) fn pays(&self) -> bool {
         matches!(self.kind, EnvironmentKind::OpenEnv | EnvironmentKind::Guessing)
     }
 
-    /// Tokens that a completion may have besides those that the policy writes.
+    /// Returns the largest number of tokens that a completion may have besides those that the policy writes.
     pub fn most_heard(&self) -> usize {
         if self.is_there() { self.max_heard_tokens } else { 0 }
     }
@@ -102,19 +110,19 @@ pub enum EnvironmentKind {
     /// Nobody answers: a completion is one turn.
     #[default]
     None,
-    /// A guessing game: the policy says a number, and hears `<` or `>` until it is the reference.
+    /// A guessing game: the policy says a number and hears `<` or `>`, until its number is the reference.
     Guessing,
-    /// A calculator: where a turn ends with `=`, the policy hears the value of the expression before it.
+    /// A calculator: if a turn ends with `=`, the policy hears the value of the expression before it.
     Calculator,
     /// Servers that speak OpenEnv.
     #[serde(rename = "openenv")]
     OpenEnv,
-    /// What a program brings itself (`Session::environment`).
+    /// An environment that a program brings itself (`Session::environment`).
     Own,
 }
 
 impl EnvironmentKind {
-    /// As recipes write it.
+    /// Returns the kind's name in recipes.
     pub fn name(self) -> &'static str {
         match self {
             EnvironmentKind::None => "none",
@@ -133,12 +141,12 @@ pub enum Role {
     /// A user.
     #[default]
     User,
-    /// A tool, as templates of models have it that call tools.
+    /// A tool, in the templates of models that call tools.
     Tool,
 }
 
 impl Role {
-    /// As chat templates have it.
+    /// Returns the role's name in chat templates.
     pub fn name(self) -> &'static str {
         match self {
             Role::User => "user",

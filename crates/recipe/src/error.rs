@@ -1,3 +1,5 @@
+//! Errors of recipes, each with its place in the text.
+
 use std::{
     io,
     ops::Range,
@@ -6,7 +8,7 @@ use std::{
 
 use super::overrides::Override;
 
-/// Why a recipe could not be used.
+/// The reason why a recipe could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecipeError {
     /// The file could not be read.
@@ -14,7 +16,7 @@ pub enum RecipeError {
     Read {
         /// The path that was given.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// A `--set` argument could not be applied.
@@ -22,9 +24,9 @@ pub enum RecipeError {
     Override {
         /// The argument as it was given.
         given: String,
-        /// What is wrong with it.
+        /// The fault of the argument.
         message: String,
-        /// What to write instead.
+        /// The text to write instead, as advice.
         help: String,
     },
     /// The text is no valid recipe.
@@ -32,42 +34,42 @@ pub enum RecipeError {
     Invalid(Box<Invalid>),
 }
 
-/// A fault in a recipe, and where it is; the faults that come after it in the text as well.
+/// A fault in a recipe and its place, with the faults that come after it in the text.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct Invalid {
-    /// `file:line:column`, counted from 1; the file alone when no place in it is to blame.
+    /// The place: `file:line:column`, counted from 1, or the file alone if no place in it is to blame.
     pub place: String,
-    /// What was expected and what came.
+    /// The message: what was expected, and what was found.
     pub message: String,
-    /// What to do about it.
+    /// The advice for mending it.
     pub help: Option<String>,
-    /// What the text is called: its file, and whether `--set` changed it.
+    /// The name of the text: its file, with a note if `--set` changed it.
     pub name: String,
     /// The effective text of the recipe.
     pub text: String,
-    /// The part of `text` that is to blame, if one is.
+    /// The part of `text` that is to blame, if there is one.
     pub label: Option<Label>,
-    /// The next faults, in the order of the text; each of them has none.
+    /// The next faults, in the order of the text. Their own `more` is empty.
     pub more: Vec<Invalid>,
-    /// How many faults there are beyond those.
+    /// The number of faults beyond these.
     pub left: usize,
 }
 
-/// The most faults that are kept: each holds the text, and a text may be all faults.
+/// The most faults that are kept. Each fault holds the text, and a text may be full of faults.
 const MOST: usize = 10;
 
 /// Words beside a part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Bytes of the text.
+    /// The bytes of that part.
     pub span: Range<usize>,
     /// A few words.
     pub words: String,
 }
 
 impl RecipeError {
-    /// What to do about it, where the message does not say so by itself.
+    /// Returns advice, if the message does not say by itself what to do.
     pub fn help(&self) -> Option<String> {
         match self {
             RecipeError::Read { path, error } => unread(path, error.kind()),
@@ -95,23 +97,23 @@ fn unread(path: &Path, kind: io::ErrorKind) -> Option<String> {
     })
 }
 
-/// A fault that has not met its text yet.
+/// A fault without its text.
 #[derive(Debug)]
 pub struct Problem {
-    /// Bytes of the text that are to blame; empty when it is the whole file.
+    /// The bytes of the text that are to blame; empty if the whole file is.
     pub span: Range<usize>,
     /// The keys that are involved, each as a path from the root.
     pub keys: Vec<Vec<String>>,
-    /// What was expected and what came.
+    /// The message: what was expected, and what was found.
     pub message: String,
     /// A few words beside the caret.
     pub label: String,
-    /// What to do about it.
+    /// The advice for mending it.
     pub help: Option<String>,
 }
 
 impl Problem {
-    /// What the TOML parser itself says.
+    /// Makes a problem of the TOML parser's own error.
     pub(crate) fn syntax(error: &toml::de::Error) -> Self {
         Problem {
             span: error.span().unwrap_or_default(),
@@ -131,25 +133,26 @@ pub struct Text<'text> {
 }
 
 impl<'text> Text<'text> {
-    /// The text of the file `name`, as it stands.
+    /// Makes the text of the file `name`, as it stands.
     pub fn new(name: String, text: &'text str) -> Self {
         Text { name, text, overrides: &[] }
     }
 
-    /// The same file after `overrides`. Its lines need not be the file's, so the name says so.
+    /// Returns the file's text after `overrides`. Its lines may differ from the file's, so the name mentions
+    /// `--set`.
     pub(crate) fn overridden(self, text: &'text str, overrides: &'text [Override]) -> Self {
         let name =
             if overrides.is_empty() { self.name } else { format!("{} (with --set)", self.name) };
         Text { name, text, overrides }
     }
 
-    /// The error for `problem`.
+    /// Returns the error for `problem`.
     pub fn point(&self, problem: Problem) -> RecipeError {
         RecipeError::Invalid(Box::new(self.fault(problem)))
     }
 
-    /// The error for all of `problems`, the first in the text foremost; none for none. Of several that
-    /// blame the same place only the first counts: the others mostly follow from it.
+    /// Returns the error for all of `problems`, led by the first in the text, or `None` if there are none. If
+    /// several problems blame the same place, only the first counts, because the others mostly follow from it.
     pub(crate) fn point_all(&self, mut problems: Vec<Problem>) -> Option<RecipeError> {
         problems.sort_by_key(|problem| problem.span.start);
         problems
@@ -160,7 +163,7 @@ impl<'text> Text<'text> {
         Some(RecipeError::Invalid(Box::new(Invalid { more: faults.collect(), left, ..first })))
     }
 
-    /// Where `problem` lies. When an override set one of its keys, the message names it.
+    /// Finds the place of `problem`. If an override set one of the problem's keys, the message names the override.
     fn fault(&self, problem: Problem) -> Invalid {
         let Problem { span, keys, mut message, label, help } = problem;
         let culprits = self.overrides.iter().filter(|set| {
@@ -184,7 +187,7 @@ impl<'text> Text<'text> {
     }
 }
 
-/// Both counted from 1, the column in characters.
+/// Returns the line and the column of a byte, both counted from 1, the column in characters.
 fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let head = text.get(..offset).unwrap_or(text);
     let line = head.matches('\n').count() + 1;

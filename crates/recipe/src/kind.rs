@@ -1,5 +1,5 @@
-//! Choices that belong to a `kind`, as recipes write them: a table may go without it and have the options
-//! of the first, and a kind whose options are left out may be its name alone.
+//! Options that belong to a `kind`, as recipes write them. A table without a `kind` has the options of the first
+//! kind. A kind whose options are left out may be written as its name alone.
 
 use schemars::Schema;
 use serde::{
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 const KIND: &str = "kind";
 
-/// A kind with its options, from a table or from what stands in one beside the keys of every kind; the
-/// default one where the table names none.
+/// Reads a kind with its options. They have a table of their own, or stand in a table beside keys that every kind
+/// has. A table that names no kind has the default kind.
 ///
-/// Serde asks a tagged enum for its tag, and would take options without one for a fault.
+/// Serde asks a tagged enum for its tag, and would refuse options without a tag.
 pub(super) fn or_default<'de, D, K>(deserializer: D) -> Result<K, D::Error>
 where
     D: Deserializer<'de>,
@@ -28,19 +28,19 @@ where
     table.try_into().map_err(D::Error::custom)
 }
 
-/// Makes the first variant the one of a table without a kind. `shape` and the book know it by this, and
+/// Makes the first variant the one of a table without a kind. `shape` and the book recognise it by this, and
 /// editors complete its options.
 pub(super) fn first_by_default(schema: &mut Schema) {
     let first = schema.get_mut("oneOf").and_then(|variants| variants.get_mut(0));
     if let Some(Value::Object(first)) = first {
-        first.remove("required"); // It was the kind; every option has a default.
+        first.remove("required"); // Only the kind was required: every option has a default.
     }
     if schema.get("properties").is_some() {
         schema.insert("unevaluatedProperties".into(), false.into());
     }
 }
 
-/// A kind by its name, or by a table with its options.
+/// Reads a kind from its name, or from a table with its options.
 pub(super) fn named<'de, D, K>(deserializer: D) -> Result<K, D::Error>
 where
     D: Deserializer<'de>,
@@ -49,7 +49,7 @@ where
     from_value(toml::Value::deserialize(deserializer)?)
 }
 
-/// The same from a value that was read.
+/// Makes a kind of a value: its name, or a table with its options.
 pub(super) fn from_value<K: DeserializeOwned, E: serde::de::Error>(
     value: toml::Value,
 ) -> Result<K, E> {
@@ -60,7 +60,7 @@ pub(super) fn from_value<K: DeserializeOwned, E: serde::de::Error>(
     table.try_into().map_err(E::custom)
 }
 
-/// The name alone of a kind without options, and a table of any other.
+/// Writes a kind without options as its name, and any other kind as a table.
 pub(super) fn by_name<K: Serialize, S: Serializer>(
     kind: &K,
     serializer: S,
@@ -72,8 +72,8 @@ pub(super) fn by_name<K: Serialize, S: Serializer>(
     }
 }
 
-/// Makes the schema of a tagged enum that of [`named`]: of every kind its name, and its table if it has
-/// options.
+/// Turns the schema of a tagged enum into that of [`named`]. It then has the name of every kind, and the table of
+/// each kind with options.
 pub(super) fn name_or_table(schema: &mut Schema) {
     let Some(Value::Array(variants)) = schema.get_mut("oneOf") else { return };
     let name = |variant: &Value| {

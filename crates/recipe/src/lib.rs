@@ -1,7 +1,7 @@
 //! The recipe of a Firebrick run: one file that says what to train, on what, and how.
 //!
-//! Every setting has one place, a type and a default, and the schema, the messages and the book are made
-//! from these types. So a program can read, check and change recipes without anything that trains.
+//! Every setting has one place, a type and a default. The schema, the messages and the book are made from these
+//! types. So a program can read, check and change recipes without anything that trains.
 //!
 //! ```
 //! use firebrick_recipe::Recipe;
@@ -16,10 +16,9 @@
 //! assert_eq!((loaded.name.as_str(), loaded.recipe.rollout.group_size), ("my", 8));
 //! ```
 //!
-//! A recipe is read in passes, each of which points into the text where it fails: its syntax, TOML
-//! or YAML (`yaml`), `--set` overrides (`overrides`), the shape of the document against the schema
-//! (`shape`), and the meaning of its values (`meaning`). The last two walk the same document, whatever
-//! it was written in.
+//! A recipe is read in passes: its syntax, TOML or YAML (`yaml`); the `--set` overrides (`overrides`); the shape
+//! of the document, compared with the schema (`shape`); and the meaning of its values (`meaning`). Each pass
+//! points to the place in the text where it fails. The last two passes walk the same document for TOML and YAML.
 
 mod adaptive;
 mod bounds;
@@ -77,13 +76,13 @@ pub use tables::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// Name of the run and of its folder; the recipe's file name without its ending if there is none.
+    /// Name of the run and of its folder. By default it is the recipe's file name without the ending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Seed of everything random: data order, new weights, sampling.
     #[serde(default = "default_seed")]
     pub seed: u64,
-    /// Where to compute.
+    /// The device to compute on.
     #[serde(default)]
     pub device: Device,
     /// The policy to start from.
@@ -93,22 +92,22 @@ pub struct Recipe {
     /// Supervised steps before the first rollout.
     #[serde(default)]
     pub warmup: Warmup,
-    /// How completions are sampled for training.
+    /// The sampling of completions for training.
     #[serde(default)]
     pub rollout: Rollout,
-    /// What the policy talks with between its turns, if it takes several.
+    /// The environment that the policy talks with between its turns, if it takes several.
     #[serde(default)]
     pub environment: Environment,
-    /// Which groups a step trains on (dynamic sampling).
+    /// The choice of the groups that a step trains on (dynamic sampling).
     #[serde(default)]
     pub sampling: Sampling,
-    /// How a completion is judged, and what the judgement is worth.
+    /// The verifier that judges completions, and the reward for its judgement.
     #[serde(default)]
     pub reward: Reward,
-    /// How the rewards of a step become advantages.
+    /// The rule that turns the rewards of a step into advantages.
     #[serde(default, deserialize_with = "kind::or_default")]
     pub advantage: Advantage,
-    /// What gives advantages token by token, for `advantage.kind = "gae"`: PPO's value function.
+    /// The critic of `advantage.kind = "gae"`, which gives advantages token by token: PPO's value function.
     #[serde(default)]
     pub critic: Critic,
     /// The policy loss.
@@ -117,19 +116,19 @@ pub struct Recipe {
     /// The optimizer and its learning rate.
     #[serde(default)]
     pub optim: Optim,
-    /// How long to train, and how a step is cut up.
+    /// The length of the run, and the way in which a step is cut up.
     #[serde(default)]
     pub train: Train,
-    /// How held-out accuracy is measured.
+    /// The measurement of held-out accuracy.
     #[serde(default)]
     pub eval: Eval,
-    /// When the run is saved.
+    /// The checkpoints that the run saves.
     #[serde(default)]
     pub checkpoint: Checkpoint,
     /// Bounds on the run's database.
     #[serde(default)]
     pub record: Record,
-    /// What is counted in completions.
+    /// Phrases that are counted in completions.
     #[serde(default)]
     pub observe: Observe,
 }
@@ -139,15 +138,15 @@ pub struct Recipe {
 pub struct Loaded {
     /// The checked values.
     pub recipe: Recipe,
-    /// The effective TOML: what the run folder keeps. It has the comments of a TOML file, and not
-    /// those of a YAML file.
+    /// The effective recipe in TOML, as the run folder keeps it. The comments of a TOML file are in it, those of a
+    /// YAML file are not.
     pub text: String,
-    /// Name of the run: the recipe's own, or the stem of the file's name.
+    /// Name of the run: the recipe's `name`, or the stem of the file's name.
     pub name: String,
 }
 
-/// The recipe of a program that brings its own policy and prompts: `model` and `data` are empty, which
-/// no file may be.
+/// The recipe of a program that brings its own policy and prompts. Its `model` and `data` are empty, which a
+/// recipe file may not have.
 impl Default for Recipe {
     fn default() -> Self {
         Recipe {
@@ -174,8 +173,8 @@ impl Default for Recipe {
     }
 }
 
-/// A recipe that a program made, and no file: its values were not checked. Its run is called `run` if
-/// it has no name.
+/// A recipe that a program made, without a file. Its values are not checked. The run is called `run` if the recipe
+/// has no name.
 impl From<Recipe> for Loaded {
     fn from(recipe: Recipe) -> Self {
         let text = recipe.to_toml();
@@ -195,9 +194,9 @@ impl Recipe {
 
     /// Reads the recipe at `path` and applies `overrides`, each of the form `table.key=value`.
     ///
-    /// A file whose name ends in `.yaml` or `.yml` is YAML, any other TOML. Relative paths in the file
-    /// begin at its folder, those in `overrides` at the current one; the text has them absolute.
-    /// `owner/name` stays a name on the Hub unless something is there.
+    /// A file whose name ends in `.yaml` or `.yml` is read as YAML, any other file as TOML. Relative paths in the
+    /// file begin at its folder, relative paths in `overrides` at the current folder. The loaded text has absolute
+    /// paths. `owner/name` stays a name on the Hub unless that path exists.
     ///
     /// # Errors
     /// When the file can't be read, an override can't be applied, or the result is no valid recipe.
@@ -207,8 +206,8 @@ impl Recipe {
         Recipe::load_text(path, &text, overrides)
     }
 
-    /// As [`Recipe::load`] of a file at `path` with this `text`, which need not be there. The disk is asked
-    /// what is beside it.
+    /// Reads `text` as [`Recipe::load`] would read it from a file at `path`. The file need not exist. Paths in the
+    /// text are looked for on the disk.
     ///
     /// # Errors
     /// When an override can't be applied, or the result is no valid recipe.
@@ -218,8 +217,8 @@ impl Recipe {
         Ok(places::settled(loaded, path, &overrides))
     }
 
-    /// Reads a recipe from `text`; `path` names it in errors, says by its ending what it is written in,
-    /// and gives the run its default name. Paths inside it stay as they are written.
+    /// Reads a recipe from `text`. `path` names the recipe in errors and gives the run its default name, and its
+    /// ending tells TOML from YAML. Paths in the text stay as they are written.
     ///
     /// # Errors
     /// As for [`Recipe::load`], except that no file is read.
@@ -263,8 +262,8 @@ impl Recipe {
         Ok(Loaded { recipe, text: format!("{origin}{effective}"), name })
     }
 
-    /// The recipe in TOML with its defaults written out, but for what would change nothing, which is
-    /// refused where it is written.
+    /// Writes the recipe in TOML, with its defaults. Keys without effect are left out, because a recipe that has
+    /// one is refused.
     pub fn to_toml(&self) -> String {
         let Ok(mut table) = toml::Table::try_from(self) else { return String::new() };
         for idle in self.without_effect() {
@@ -273,40 +272,41 @@ impl Recipe {
         toml::to_string(&table).unwrap_or_default()
     }
 
-    /// The recipe with absolute paths, relative ones being taken from the current folder: so that two
-    /// can be compared.
+    /// Returns the recipe with absolute paths, so that two recipes can be compared. Relative paths begin at the
+    /// current folder.
     pub fn with_absolute_paths(&self) -> Recipe {
         places::absolute(self)
     }
 
-    /// The recipe without the folders of this machine, for a reader elsewhere: of an absolute path the last
-    /// name stays.
+    /// Returns the recipe without the folders of this machine, for a reader elsewhere. An absolute path keeps only
+    /// its last name.
     pub fn without_folders(&self) -> Recipe {
         places::shortened(self)
     }
 
-    /// Steps in which the policy is trained: those after the critic's warm-up.
+    /// Returns the number of steps that train the policy: the steps after the critic's warm-up.
     pub fn policy_steps(&self) -> u64 {
         let alone = if self.has_critic() { self.critic.warmup_steps } else { 0 };
         self.train.steps.saturating_sub(alone)
     }
 
-    /// Tokens of the longest text that a run may come to: a prompt and its completion.
+    /// Returns the number of tokens in the longest text that a run may reach: a prompt and its completion.
     pub fn longest_text(&self) -> usize {
         self.data.max_prompt_tokens.saturating_add(self.longest_completion())
     }
 
-    /// Tokens of the longest completion: those that the policy writes, and those that it hears meanwhile.
+    /// Returns the number of tokens in the longest completion: those that the policy writes, and those that it
+    /// hears meanwhile.
     pub fn longest_completion(&self) -> usize {
         self.rollout.max_completion_tokens.saturating_add(self.environment.most_heard())
     }
 
-    /// Whether a critic gives the advantages.
+    /// Tells whether a critic gives the advantages.
     pub fn has_critic(&self) -> bool {
         matches!(self.advantage, Advantage::Gae { .. })
     }
 
-    /// The verifier: the recipe's, or the one that fits its data.
+    /// Returns the verifier: the recipe's own, or the one that fits its data.
     pub fn reward_kind(&self) -> RewardKind {
         self.reward.kind.clone().unwrap_or(match self.data.task {
             Some(Task::Addition { .. } | Task::Multiplication { .. }) => {
@@ -320,8 +320,8 @@ impl Recipe {
         })
     }
 
-    /// The JSON schema of a recipe: what editors complete from, what unknown keys are measured
-    /// against, and what the book's table of options is made from.
+    /// Returns the JSON schema of a recipe. Editors complete from it, unknown keys are compared with it, and the
+    /// book's table of options is made from it.
     pub fn schema() -> serde_json::Value {
         SchemaSettings::draft2020_12()
             .with_transform(RecursiveTransform(tidy))
@@ -331,7 +331,7 @@ impl Recipe {
     }
 }
 
-/// The text of a file of at most 1 MiB: a recipe has a few thousand bytes.
+/// Reads the text of a file of at most 1 MiB. A recipe has a few thousand bytes.
 fn text_of(path: &Path) -> std::io::Result<String> {
     const MOST: u64 = 1 << 20;
     let mut text = String::new();
@@ -342,7 +342,7 @@ fn text_of(path: &Path) -> std::io::Result<String> {
     }
 }
 
-/// The recipe that a document means, and the name of its run; else every fault of its form and of its
+/// Returns the recipe that a document means and the name of its run, or else every fault of its form and of its
 /// meaning.
 fn checked(
     path: &Path,
@@ -350,7 +350,7 @@ fn checked(
     file: &Text<'_>,
 ) -> Result<(Recipe, String), RecipeError> {
     let mut problems = shape::problems(document.get_ref(), &Recipe::schema());
-    // Without the values of a wrong form, the others can be held against each other.
+    // Once the values of a wrong form are out, the others can be compared with each other.
     shape::leave_out(document.get_mut(), &problems);
     let recipe = Recipe::deserialize(toml::Deserializer::from(document.clone()));
     let recipe = match recipe {
@@ -389,9 +389,8 @@ fn remove(table: &mut toml::Table, key: &str) {
     }
 }
 
-/// Takes out of a schema what means nothing in TOML or to its reader: `null`, which TOML lacks;
-/// Rust's number formats; the defaults of whole tables, which repeat those of their keys; and the
-/// line breaks of the source.
+/// Removes from a schema whatever means nothing in TOML or to its reader: `null`, which TOML lacks; Rust's number
+/// formats; the defaults of whole tables, which repeat those of their keys; and the line breaks of the source.
 fn tidy(schema: &mut Schema) {
     schema.remove("format");
     if schema.get("default").is_some_and(serde_json::Value::is_object) {

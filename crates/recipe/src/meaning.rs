@@ -1,6 +1,6 @@
-//! The meaning of a recipe: keys that agree with each other.
+//! Checks that the keys of a recipe agree with each other.
 //!
-//! What holds of one value alone is in the schema, and was checked with the shape.
+//! Conditions on one value alone are in the schema, and were checked with the shape.
 
 mod bounds;
 mod critic;
@@ -18,7 +18,7 @@ use super::{
     Adaptive, Length, NewModel, Recipe, RewardKind, Schedule, Task, effect::Idle, error::Problem,
 };
 
-/// Every fault of agreement; `name` is what the run would be called.
+/// Returns every fault of agreement. `name` is the name that the run would have.
 pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> Vec<Problem> {
     let mut checks = Checks { recipe, document, problems: Vec::new() };
     checks.name(name);
@@ -272,7 +272,7 @@ impl Checks<'_> {
         }
     }
 
-    /// The options of the verifier in the table at `place`.
+    /// Checks the options of the verifier in the table at `place`.
     fn reward_kind(&mut self, place: &str, kind: &RewardKind) {
         let key = |name: &str| format!("{place}.{name}");
         match kind {
@@ -282,7 +282,7 @@ impl Checks<'_> {
                     Regex::new(RegexOptions { pattern, group, matches, tail })
                 };
                 if let Err(error) = regex(None) {
-                    // The crate's words are a picture of the pattern, and the reason below it.
+                    // The crate's error is a picture of the pattern, with the reason below it.
                     let words = match error {
                         RewardError::Pattern { problem, .. } => problem,
                         other => other.to_string(),
@@ -386,11 +386,11 @@ impl Checks<'_> {
         }
     }
 
-    /// Whether they are written, and not whether they are the defaults: who writes `critic.kind =
-    /// "head"` believes that there is a critic.
+    /// Refuses keys that are set without effect, even if they have their defaults. A user who writes
+    /// `critic.kind = "head"` believes that there is a critic.
     fn without_effect(&mut self) {
         for Idle { key, switches, needs } in self.recipe.without_effect() {
-            // Who writes a 0 there says that the table is to rest, most often by --set and for once.
+            // A user who sets `warmup.steps` to 0 wants the table to rest, most often for one run with --set.
             let rests = key.starts_with("warmup.") && self.find("warmup.steps").is_some();
             let name = match self.find(&key) {
                 None => continue,
@@ -398,7 +398,7 @@ impl Checks<'_> {
                 Some(value) if value.get_ref().is_table() => format!("[{key}]"),
                 Some(_) => key.clone(),
             };
-            // A key inside a list has no name that --set knows.
+            // --set knows no name for a key inside a list.
             let settable = !key.split('.').any(|part| part.parse::<usize>().is_ok());
             let by_set = if settable { format!(" (`--set {key}=` does)") } else { String::new() };
             let remedy = format!("remove it{by_set}, or set that beside it");
@@ -413,7 +413,7 @@ impl Checks<'_> {
         }
     }
 
-    /// A decay that has no step would have the warm-up rise to its end.
+    /// Refuses a decay without a step: the learning rate would rise until the end of the run.
     fn schedule(&mut self) {
         let Recipe { optim, train, .. } = self.recipe;
         let steps = self.recipe.policy_steps();
@@ -464,7 +464,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Names become those of metrics, and no two sets may have the same.
+    /// Checks the names of evaluation sets. They become names of metrics, and no two sets may share one.
     fn eval_sets(&mut self) {
         let sets = &self.recipe.eval.sets;
         let fine = |name: &str| {
@@ -511,8 +511,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Blames the first of `keys` that stands in the text, with the value it has there; when all
-    /// have their defaults, the table that the first could stand in.
+    /// Reports a problem. It blames the first of `keys` that stands in the text, with the value that it has there.
+    /// If all of them have their defaults, it blames the first of their tables that stands there.
     fn fail(&mut self, keys: &[&str], message: String, label: &str, help: &str) {
         let tables = keys.iter().filter_map(|key| Some(key.rsplit_once('.')?.0));
         let places = keys.iter().copied().chain(tables);

@@ -1,4 +1,4 @@
-//! The table of the prompt memory.
+//! The recipe's table `[sampling.memory]`: the prompt memory.
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds;
 
-/// Passes over prompts whose earlier groups had nothing to teach, before their completions are paid
-/// for.
+/// A memory of earlier groups. It passes over prompts whose groups had nothing to teach, before their completions
+/// are paid for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Memory {
-    /// A prompt is skipped when the accuracies of its last group hardly varied. When too much of a
-    /// round would be skipped, a few are put back at random.
+    /// A prompt is skipped if the accuracies of its last group hardly varied. If too much of a round would be
+    /// skipped, some of the skipped prompts are put back at random.
     Variance {
-        /// The variance, divided by the group's size, up to which a prompt is skipped. It is one of
-        /// rewards: less than (`reward.right` − `reward.wrong`)² / 4, the largest there is.
+        /// Variance of a group's rewards, with the group's size as the divisor, up to which a prompt is skipped.
+        /// It has to be less than the largest possible one, (`reward.right` − `reward.wrong`)² / 4.
         #[serde(default = "min_variance")]
         #[schemars(range(min = 0.0))]
         min_variance: f64,
@@ -24,17 +24,18 @@ pub enum Memory {
         #[serde(default = "skip_fraction_trigger")]
         #[schemars(range(min = 0.0, max = 1.0))]
         skip_fraction_trigger: f64,
-        /// How many are put back, as a share of the round, in [0, 1].
+        /// Number of prompts that are put back, as a share of the round, in [0, 1].
         #[serde(default = "refill_fraction")]
         #[schemars(range(min = 0.0, max = 1.0))]
         refill_fraction: f64,
-        /// Steps after which a prompt is tried again; 0 is never, so that it may be lost for ever.
+        /// Steps after which a prompt is tried again. 0 is never: a prompt may then be lost for ever.
         #[serde(default = "expire")]
         #[schemars(range(max = bounds::STEPS))]
         expire: u64,
     },
-    /// A prompt is skipped when its group is predicted to have no spread: from its right and wrong
-    /// completions so far, which count less with every step, and the pass rates of all prompts.
+    /// A prompt is skipped if its next group is predicted to have no spread. The prediction follows from the
+    /// prompt's right and wrong completions so far, which count less with every step, and from the pass rates of
+    /// all prompts.
     Posterior {
         /// The predicted probability of spread, in [0, 1], below which a prompt is skipped.
         #[serde(default = "min_spread_probability")]

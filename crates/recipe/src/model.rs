@@ -1,4 +1,4 @@
-//! The table of the model.
+//! The recipe's table `[model]`.
 
 use std::path::PathBuf;
 
@@ -15,19 +15,19 @@ pub struct Model {
     /// on the Hub such as `Qwen/Qwen2.5-0.5B-Instruct`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// Branch, tag or commit of a model on the Hub; `main` if there is none.
+    /// Branch, tag or commit of a model on the Hub; by default `main`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// The shape of a new model with random weights, for tasks learnt from nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<NewModel>,
-    /// The format that matrices are multiplied in. Trained weights and the sums of their
-    /// gradients are 32 bits wide all the same.
+    /// The number format that matrices are multiplied in. Trained weights and the sums of their gradients have 32
+    /// bits in any case.
     pub dtype: ComputeType,
-    /// The format that the weights beside adapters are kept in. In fewer bits the model takes less memory, and
-    /// is another one: `firebrick eval` says what it lost.
+    /// The number format of the weights beside adapters. With fewer bits the model takes less memory, but it is no
+    /// longer the same model: `firebrick eval` shows what it lost.
     pub base: BaseType,
-    /// Trains low-rank adapters beside the weights, which stay as they are.
+    /// Low-rank adapters that are trained beside the weights. The weights stay as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<Lora>,
 }
@@ -41,9 +41,10 @@ pub enum ComputeType {
     Auto,
     /// 32 bits.
     Float32,
-    /// 16 bits with the range of 32.
+    /// 16 bits, with the range of a 32-bit number.
     Bfloat16,
-    /// 16 bits to 65,504, for GPUs that have no other: losses are scaled, so that small gradients are not lost.
+    /// 16 bits, for numbers up to 65,504. It is for GPUs that have no other 16-bit format. Losses are scaled, so
+    /// that small gradients are not lost.
     Float16,
 }
 
@@ -56,11 +57,11 @@ pub enum BaseType {
     Auto,
     /// 32 bits.
     Float32,
-    /// 16 bits with the range of 32.
+    /// 16 bits, with the range of a 32-bit number.
     Bfloat16,
-    /// 8 bits and a scale for every 32 weights.
+    /// 8 bits for each weight, and a scale for every 32 weights.
     Int8,
-    /// 4 bits and a scale for every 32 weights.
+    /// 4 bits for each weight, and a scale for every 32 weights.
     Int4,
 }
 
@@ -68,28 +69,30 @@ pub enum BaseType {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lora {
-    /// Width of the adapters.
+    /// Rank of the adapters: the width between their two matrices.
     #[schemars(range(min = 1, max = bounds::GROUP))]
     pub rank: usize,
-    /// The adapters' output is multiplied by `alpha / rank`; twice the rank if there is none.
+    /// Strength of the adapters: their output is multiplied by `alpha / rank`. By default `alpha` is twice the
+    /// rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub alpha: Option<f64>,
-    /// The projections that get one; all seven if there are none.
+    /// The projections that get an adapter; by default all seven.
     #[serde(default = "every_projection")]
     #[schemars(length(min = 1))]
     pub targets: Vec<LoraTarget>,
-    /// Multiplies by `alpha / √rank` instead, so that a larger rank does not learn more slowly.
+    /// True if the output is multiplied by `alpha / √rank` instead, so that a larger rank does not learn more
+    /// slowly.
     #[serde(default)]
     pub rslora: bool,
-    /// Matrices that are trained whole beside the adapters, and kept with them: for a model whose head is not its
-    /// embedding.
+    /// Matrices that are trained whole beside the adapters, and saved with them. They are meant for a model whose
+    /// head is not its embedding.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules_to_save: Vec<WholeModule>,
 }
 
 impl Lora {
-    /// Adapters of that width, with the defaults.
+    /// Returns adapters of this rank, with the defaults.
     pub fn of_rank(rank: usize) -> Self {
         Lora {
             rank,
@@ -125,9 +128,9 @@ pub enum LoraTarget {
     OProj,
     /// The feed-forward layer's gate.
     GateProj,
-    /// The feed-forward layer's way up.
+    /// The feed-forward layer's projection up.
     UpProj,
-    /// The feed-forward layer's way down.
+    /// The feed-forward layer's projection down.
     DownProj,
 }
 
@@ -138,16 +141,16 @@ pub struct NewModel {
     /// The architecture.
     #[serde(default)]
     pub family: ModelFamily,
-    /// Width of the residual stream; a multiple of `heads`.
+    /// Width of the residual stream. It has to be a multiple of `heads`.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub hidden_size: usize,
     /// Number of decoder layers.
     #[schemars(range(min = 1, max = bounds::LAYERS))]
     pub layers: usize,
-    /// Number of attention heads; each is `hidden_size / heads` wide, an even number.
+    /// Number of attention heads. Each head is `hidden_size / heads` wide, which has to be an even number.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub heads: usize,
-    /// Number of key and value heads, which divides `heads`.
+    /// Number of key and value heads. It has to divide `heads`.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub kv_heads: usize,
     /// Width of the feed-forward layer.
@@ -161,24 +164,25 @@ pub struct NewModel {
     #[serde(default = "default_rope_theta")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub rope_theta: f64,
-    /// Whether the output head shares the input embedding's weights.
+    /// True if the output head shares the input embedding's weights.
     #[serde(default = "yes")]
     pub tied: bool,
-    /// Folder of a tokenizer; without one, every character of `alphabet` is a token.
+    /// Folder of a tokenizer. Without one, every character of `alphabet` is a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<PathBuf>,
-    /// The characters that prompts and completions are made of, each once; those of `data.task` when
-    /// left out.
+    /// The characters that prompts and completions are made of, each once. By default they are those of
+    /// `data.task`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub alphabet: Option<String>,
-    /// Rows of the embedding, at least as many as the tokenizer has tokens; as many if there is none.
+    /// Rows of the embedding. They have to be at least as many as the tokenizer's tokens; by default they are as
+    /// many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub vocab_size: Option<usize>,
 }
 
-/// A model architecture that can be made new.
+/// An architecture that a new model can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelFamily {

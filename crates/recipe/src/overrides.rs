@@ -1,3 +1,5 @@
+//! Overrides of a recipe's keys, given as `--set table.key=value`.
+
 mod tree;
 
 use toml_edit::{DocumentMut, Item, Key, TableLike, Value};
@@ -6,25 +8,25 @@ use super::error::RecipeError;
 
 pub(super) use tree::{below, insert};
 
-/// One `--set table.key=value`, or `table.key=`, which takes the key out of the recipe.
+/// One `--set table.key=value`, or one `--set table.key=`, which takes the key out of the recipe.
 #[derive(Debug)]
 pub(super) struct Override {
     /// The argument as it was given.
     pub(super) given: String,
-    /// The key, from the root.
+    /// The path of the key from the root.
     pub(super) path: Vec<String>,
-    /// Nothing of a key that is taken out.
+    /// The value; `None` if the key is taken out.
     value: Option<Value>,
 }
 
 impl Override {
-    /// Those of all `--set` arguments.
+    /// Reads all `--set` arguments.
     pub(super) fn all(given: &[String]) -> Result<Vec<Self>, RecipeError> {
         given.iter().map(|given| Override::parse(given)).collect()
     }
 
-    /// The value is read as TOML, and as a string where it is none: `device.kind=cuda` needs no
-    /// quotes.
+    /// Reads one `--set` argument. Its value is read as TOML, or as a string if it is no TOML: `device.kind=cuda`
+    /// needs no quotes.
     pub(super) fn parse(given: &str) -> Result<Self, RecipeError> {
         let error = |message: String| RecipeError::Override {
             given: given.to_owned(),
@@ -52,7 +54,7 @@ impl Override {
         Ok(Override { given: given.to_owned(), path, value })
     }
 
-    /// The error when `key`, on the way to the override's, is no table.
+    /// Returns the error for a `key` on the path of the override that is no table.
     fn inside_a_value(&self, key: &str) -> RecipeError {
         RecipeError::Override {
             given: self.given.clone(),
@@ -61,7 +63,7 @@ impl Override {
         }
     }
 
-    /// The error when the recipe has no such key to take out.
+    /// Returns the error for a key to take out that the recipe does not have.
     fn of_nothing(&self) -> RecipeError {
         RecipeError::Override {
             given: self.given.clone(),
@@ -72,14 +74,14 @@ impl Override {
     }
 }
 
-/// Whether a text is a number beyond those of TOML, which would else be taken for a text.
+/// Tells whether a text is a number that TOML can't hold. Such a number would otherwise be taken for a string.
 fn is_too_large(text: &str) -> bool {
     let digits = text.ends_with(|last: char| last.is_ascii_digit());
     let overflows = text.parse::<f64>().is_ok_and(f64::is_infinite);
     digits && (overflows || (text.parse::<i64>().is_err() && text.parse::<i128>().is_ok()))
 }
 
-/// The recipe's text with every override in place, in their order, and its comments kept.
+/// Returns the recipe's text with the overrides applied in their order, and with its comments.
 pub(super) fn apply(text: &str, overrides: &[Override]) -> Result<String, RecipeError> {
     let Some(first) = overrides.first() else { return Ok(text.to_owned()) };
     // toml_edit would put a new top-level key above the opening comment, which belongs to the file.
@@ -104,7 +106,7 @@ pub(super) fn apply(text: &str, overrides: &[Override]) -> Result<String, Recipe
     Ok(format!("{opening}{gap}{document}"))
 }
 
-/// Length of the comments and empty lines at the beginning.
+/// Returns the length of the comments and empty lines at the beginning.
 fn opening_comment(text: &str) -> usize {
     let lines = text.split_inclusive('\n');
     lines
@@ -113,7 +115,8 @@ fn opening_comment(text: &str) -> usize {
         .sum()
 }
 
-/// The table at `path`, made where it is missing; else the dotted name of the key that is none.
+/// Returns the table at `path`, and makes it if it is missing. If a key of the path is no table, its dotted name
+/// is the error.
 fn descend<'a>(
     root: &'a mut dyn TableLike,
     path: &[String],
@@ -127,7 +130,7 @@ fn descend<'a>(
                 Item::Value(toml_edit::InlineTable::new().into())
             } else {
                 let mut table = toml_edit::Table::new();
-                table.set_implicit(true); // A header of its own only once it has keys.
+                table.set_implicit(true); // It gets a header only once it has keys.
                 Item::Table(table)
             }
         };

@@ -1,5 +1,5 @@
-//! Where the paths of a recipe begin: those in its file at the file's folder, those of `--set` at the
-//! current one. So a folder with a recipe and its data can be trained from anywhere, and be moved.
+//! The places where a recipe's relative paths begin. A path in the file begins at the file's folder, a path in
+//! `--set` at the current folder. So a folder with a recipe and its data can be used from anywhere, and be moved.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -8,8 +8,8 @@ use toml_edit::{DocumentMut, Item, Value};
 
 use super::{Loaded, Recipe, Reward, RewardKind, overrides::Override};
 
-/// Makes the relative paths of `loaded`, which was read from `file`, begin where they should: in the
-/// values so that they lead there from the current folder, in the text so that they do from anywhere.
+/// Makes the relative paths of `loaded`, which was read from `file`, begin at the right place. In the values they
+/// then lead there from the current folder, in the text from any folder.
 pub(super) fn settled(mut loaded: Loaded, file: &Path, overrides: &[Override]) -> Loaded {
     let folder = file.parent().unwrap_or(Path::new(""));
     let begin = |key: &[String]| match overrides.iter().any(|set| key.starts_with(&set.path)) {
@@ -30,22 +30,22 @@ pub(super) fn settled(mut loaded: Loaded, file: &Path, overrides: &[Override]) -
 }
 
 impl Loaded {
-    /// The same with absolute paths in its text, relative ones being taken from the current folder: for
-    /// a copy that is read from another place.
+    /// Returns the recipe with absolute paths in its text, for a copy that is read from another place. Relative
+    /// paths begin at the current folder.
     #[must_use]
     pub fn with_absolute_text(self) -> Self {
         settled(self, Path::new(""), &[])
     }
 }
 
-/// The recipe with its paths as the text of a [`Loaded`] has them.
+/// Returns the recipe with absolute paths, as the text of a [`Loaded`] has them.
 pub(super) fn absolute(recipe: &Recipe) -> Recipe {
     let mut recipe = recipe.clone();
     moved(&mut recipe, from_anywhere);
     recipe
 }
 
-/// The recipe for a reader who has not this machine: of an absolute path the last name.
+/// Returns the recipe for a reader on another machine. An absolute path keeps only its last name.
 pub(super) fn shortened(recipe: &Recipe) -> Recipe {
     let mut recipe = recipe.clone();
     moved(&mut recipe, |_, given, _| {
@@ -55,21 +55,21 @@ pub(super) fn shortened(recipe: &Recipe) -> Recipe {
     recipe
 }
 
-/// Kinds of words that may be paths.
+/// A kind of word that may be a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// A file or a folder.
     Path,
-    /// The same, or a name on the Hub.
+    /// A file, a folder, or a name on the Hub.
     PathOrName,
-    /// The first word of a program, which is looked for where programs are unless it is a path.
+    /// The first word of a program. It is looked for where programs are, unless it is a path.
     Program,
-    /// A further word of a program, which is a path if it leads to a file.
+    /// A further word of a program. It is a path if it leads to a file.
     Word,
 }
 
-/// `given` as a path that begins at `folder`; none where it is none. It can't be taken for a name on the
-/// Hub, nor a name on the Hub for what lies in the current folder.
+/// Returns `given` as a path that begins at `folder`, or `None` if it is no path. The path can't be taken for a
+/// name on the Hub. A name on the Hub is changed if it could be taken for a path in the current folder.
 fn from(folder: &Path, given: &Path, kind: Kind) -> Option<PathBuf> {
     let there = folder.join(given);
     let name = |path: &Path| {
@@ -93,10 +93,10 @@ fn from(folder: &Path, given: &Path, kind: Kind) -> Option<PathBuf> {
     }
 }
 
-/// `given`, which leads somewhere from the current folder, as an absolute path in one spelling.
+/// Returns `given`, which leads somewhere from the current folder, as an absolute path in one spelling.
 fn from_anywhere(_: &[String], given: &Path, kind: Kind) -> Option<PathBuf> {
     let path = std::path::absolute(from(Path::new(""), given, kind)?).ok()?;
-    // What `..` leads to is the system's to say, because a folder may be a link.
+    // Only the system can say where `..` leads, because a folder may be a link.
     let parts: Vec<Component<'_>> = path.components().collect();
     let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else {
         return Some(path);
@@ -106,8 +106,8 @@ fn from_anywhere(_: &[String], given: &Path, kind: Kind) -> Option<PathBuf> {
     Some(up.map_or(path.clone(), |up| up.join(down.iter().collect::<PathBuf>())))
 }
 
-/// Puts in the place of each path what `to` gives for its key; gives the keys of those that changed, with
-/// the new paths.
+/// Replaces each path by what `to` gives for its key. Returns the keys of the paths that changed, with the new
+/// paths.
 fn moved(
     recipe: &mut Recipe,
     to: impl Fn(&[String], &Path, Kind) -> Option<PathBuf>,
@@ -122,7 +122,7 @@ fn moved(
         ("data.heldout", data.heldout.as_mut(), Kind::PathOrName),
         ("rollout.engine.weights", rollout.engine.weights.as_mut(), Kind::Path),
     ];
-    // TOML holds no path that is no text; such a one stays as it is.
+    // TOML can't hold a path that is no text. Such a path stays as it is.
     let mut change = |key: Vec<String>, path: &Path, kind: Kind| {
         let there = to(&key, path, kind)?.to_str()?.to_owned();
         (Path::new(&there) != path).then(|| {
@@ -167,7 +167,7 @@ fn moved(
     changed
 }
 
-/// The verifier with its key; its parts instead where it has parts.
+/// Returns the verifier with its key, or each of its parts if it has parts.
 fn verifiers(reward: &mut Reward) -> Vec<(Vec<String>, &mut RewardKind)> {
     let key = || vec!["reward".to_owned()];
     match &mut reward.kind {
@@ -180,7 +180,7 @@ fn verifiers(reward: &mut Reward) -> Vec<(Vec<String>, &mut RewardKind)> {
     }
 }
 
-/// Replaces the value at `key`; numbers in it count the items of a list.
+/// Replaces the value at `key`. A number in the key is the index of a list's item.
 fn put(item: &mut Item, key: &[String], text: String) {
     let Some((first, rest)) = key.split_first() else {
         if let Some(value) = item.as_value_mut() {
@@ -211,13 +211,13 @@ mod tests {
             from(Path::new(folder), Path::new(given), Kind::PathOrName)
                 .map(|path| path.to_str().unwrap().to_owned())
         };
-        // Joined to a folder, one part becomes two, which the Hub might have.
+        // Joined to a folder, a name of one part becomes one of two parts, which the Hub might have.
         assert_eq!(path("task", "qwen").as_deref(), Some("./task/qwen"));
         assert_eq!(path("/task", "qwen").as_deref(), Some("/task/qwen"));
         assert_eq!(path("task", "org/elsewhere"), None);
         assert_eq!(path("task", "rows/a.jsonl").as_deref(), Some("task/rows/a.jsonl"));
         assert!(path(place.path().to_str().unwrap(), "org/there").is_some());
-        // A folder of the current one, which is this package's, is none of the recipe's.
+        // `src/yaml` lies in the current folder, which is this package's, and not in the recipe's folder.
         assert_eq!(path("/task", "src/yaml").as_deref(), Some("src/yaml@main"));
         assert_eq!(path("", "src/yaml").as_deref(), Some("src/yaml"));
     }

@@ -1,4 +1,4 @@
-//! The table of the reward: every verifier with its options, and what is done to their credit.
+//! The recipe's table `[reward]`: every verifier with its options, and the penalties.
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
@@ -10,15 +10,14 @@ use serde_json::{Value, json};
 
 use super::bounds;
 
-/// How a completion is judged and what the judgement is worth. The options of a verifier stand
-/// beside its `kind`; without a kind it is the task's own, and for files `environment` where an
-/// environment gives rewards, or `gsm8k`. Of the penalties,
-/// `stop` comes first, then `length`, then `overlong`.
+/// The verifier that judges completions, and the reward for its judgement. The options of a verifier stand beside
+/// its `kind`. Without a `kind`, the verifier is that of `data.task`; for data files it is `environment` if an
+/// environment gives rewards, else `gsm8k`. The penalty `stop` comes first, then `length`, then `overlong`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(transform = kind_may_lack)]
 pub struct Reward {
-    /// The verifier, when it is chosen.
+    /// The verifier, if the recipe chooses one.
     #[serde(
         flatten,
         deserialize_with = "kind_with_options",
@@ -29,16 +28,16 @@ pub struct Reward {
     pub right: f64,
     /// Reward of any other completion.
     pub wrong: f64,
-    /// What is done about completions that are too long.
+    /// Punishment and filtering of completions that are too long.
     pub overlong: Overlong,
-    /// What completions lose that did not end with a stop token; nothing by default.
+    /// Penalty on completions that did not end with a stop token; by default there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop: Option<Stop>,
-    /// What completions lose that are longer than a target; nothing by default.
+    /// Penalty on completions that are longer than a target; by default there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<Length>,
-    /// The largest share of a step's or an evaluation's completions that may be without a verdict, because the verifier
-    /// failed or a reference can't be read; above it the run ends. Below it they are left out.
+    /// The largest share of a step's or an evaluation's completions that may have no verdict, because the verifier
+    /// failed or a reference can't be read. Above it the run ends. Otherwise these completions are left out.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_errors: f64,
 }
@@ -64,19 +63,19 @@ pub enum RewardKind {
     /// The answer is found as a reader would find it, and compared with the reference as a value:
     /// numbers, formulas, sets, intervals, matrices.
     Math {
-        /// Where one side is a decimal number, places after the point that have to agree.
+        /// Places after the point that have to agree if one side is a decimal number.
         #[serde(default = "default_precision")]
         #[schemars(range(max = 100))]
         precision: u32,
-        /// Where the answer of a completion is.
+        /// The place of the answer in a completion.
         #[serde(default)]
         extraction: Extraction,
-        /// Whether a fraction has to be in lowest terms.
+        /// True if a fraction has to be in lowest terms.
         #[serde(default)]
         reduced_fractions: bool,
-        /// Whether an answer has to be evaluated where the reference is a number: `25 + 59` is then
-        /// not `84`. Set it where a question writes the expression down that it asks for. By default
-        /// on where the problems are those of `data.task`, and off elsewhere.
+        /// True if an answer has to be evaluated when the reference is a number: `25 + 59` is then not `84`. Set
+        /// it if a question itself contains the expression that it asks for. By default it is true for the
+        /// problems of `data.task`, and false for others.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         evaluated: Option<bool>,
         /// Operations that one judgement may take.
@@ -87,7 +86,7 @@ pub enum RewardKind {
     /// DAPO's published rule: the last `Answer:` line is the reference's text, after both are
     /// normalised.
     Dapo {
-        /// Whose version of the rule; they differ in end tokens that are left in the text.
+        /// The version of the rule. Versions differ in their treatment of end tokens that are left in the text.
         #[serde(default)]
         fork: AnswerFork,
     },
@@ -99,69 +98,70 @@ pub enum RewardKind {
     Gsm8kFlexible,
     /// The letter of a multiple-choice question.
     Choice {
-        /// What the choices are called.
+        /// The names of the choices.
         #[serde(default = "default_letters")]
         #[schemars(length(min = 1), inner(length(min = 1)))]
         letters: Vec<String>,
-        /// Whether a completion may write them small.
+        /// True if a completion may write them in small letters.
         #[serde(default)]
         lowercase: bool,
     },
-    /// The same text as the reference, and nothing else.
+    /// The answer is the same text as the reference, and nothing else.
     Exact {
-        /// What announces the answer, such as `####`; without it the whole text is the answer.
+        /// The text in front of the answer, such as `####`. Without it the whole text is the answer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<String>,
-        /// Whether capitals equal small letters.
+        /// True if capitals equal small letters.
         #[serde(default)]
         ignore_case: bool,
-        /// Whether white space inside the answer does not count either.
+        /// True if white space inside the answer does not count either.
         #[serde(default)]
         ignore_whitespace: bool,
     },
-    /// What a regular expression finds last is the reference's text.
+    /// The last match of a regular expression is the reference's text.
     Regex {
         /// The expression, in the syntax of Rust's crate `regex`.
         #[schemars(length(min = 1))]
         pattern: String,
-        /// The number of the group that is the answer; 0 is the whole match. Without it the first
-        /// group, or the whole match when there is none.
+        /// Number of the group that is the answer; 0 is the whole match. By default it is the first group, or the
+        /// whole match if the pattern has no group.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(max = bounds::INDEX))]
         group: Option<usize>,
-        /// Whether a completion is right when the pattern matches anywhere, whatever the reference.
+        /// True if a completion is right when the pattern matches anywhere, whatever the reference.
         #[serde(default)]
         matches: bool,
-        /// Bytes at the end of a completion in which the answer is looked for.
+        /// Number of bytes at the end of a completion that are searched for the answer.
         #[serde(default = "default_tail")]
         #[schemars(range(min = 1, max = bounds::AT_ONCE))]
         tail: usize,
     },
-    /// Marks for form, whatever the answer is: the share of what is asked for.
+    /// Marks for form, whatever the answer is. The credit is the share of the wanted properties that a completion
+    /// has.
     Format {
-        /// Whether to ask for one `<think>` and one `</think>`, with something after them.
+        /// True if one `<think>` and one `</think>` are wanted, with something after them.
         #[serde(default = "yes")]
         think: bool,
-        /// Whether to ask for a box with something in it.
+        /// True if a box with something in it is wanted.
         #[serde(default = "yes")]
         boxed: bool,
-        /// Whether to ask for a line that begins with `Answer:`.
+        /// True if a line that begins with `Answer:` is wanted.
         #[serde(default)]
         answer_line: bool,
-        /// Whether to ask that nothing follows the box or the answer line.
+        /// True if nothing may follow the box or the answer line.
         #[serde(default)]
         nothing_after: bool,
     },
-    /// The expression uses the given numbers and gives the target.
+    /// The answer is an expression that uses the given numbers and gives the target.
     Countdown {
-        /// Whether every given number has to be used.
+        /// True if every given number has to be used.
         #[serde(default = "yes")]
         use_all: bool,
     },
-    /// The reference's integer, of any size.
+    /// The answer is the reference's integer, of any size.
     Integer {
-        /// The text that the answer follows, such as `=`; without it the task's, or the whole text
-        /// is the answer.
+        /// The text in front of the answer, such as `=`. By default it is the task's; if there is none, the whole
+        /// text is the answer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         marker: Option<String>,
     },
@@ -173,52 +173,52 @@ pub enum RewardKind {
     },
     /// A reward model: a classifier with one label, whose score of the conversation becomes a credit.
     Model {
-        /// Folder of a `…ForSequenceClassification` checkpoint, with the tokenizer and the chat
-        /// template that it reads conversations in.
+        /// Folder of a `…ForSequenceClassification` checkpoint, with the tokenizer and the chat template that it
+        /// reads conversations with.
         path: PathBuf,
-        /// How its score, which is any number, becomes a credit from 0 to 1.
+        /// The function that turns the model's score, which is any number, into a credit from 0 to 1.
         #[serde(default)]
         transform: Transform,
-        /// Multiplies the score before that.
+        /// Factor on the score before `transform`.
         #[serde(default = "unit")]
         scale: f64,
-        /// Is added to the score after `scale` and before `transform`.
+        /// Number that is added to the score after `scale` and before `transform`.
         #[serde(default)]
         offset: f64,
-        /// The credit from which on a completion counts as right.
+        /// The smallest credit at which a completion counts as right.
         #[serde(default = "half")]
         #[schemars(range(min = 0.0, max = 1.0))]
         threshold: f64,
-        /// Tokens that are scored at once, padding included; a longer text is scored alone.
+        /// Tokens that are scored at once, padding included. A longer text is scored alone.
         #[serde(default = "default_batch_tokens")]
         #[schemars(range(min = 1, max = bounds::AT_ONCE))]
         batch_tokens: usize,
     },
-    /// What the environment gave: the sum of its rewards becomes a credit.
+    /// The environment's own rewards. Their sum becomes a credit.
     Environment {
-        /// Multiplies the sum.
+        /// Factor on the sum.
         #[serde(default = "unit")]
         scale: f64,
-        /// Is added after that; what is less than 0 then becomes 0, what is more than 1 becomes 1.
+        /// Number that is added after `scale`. A result below 0 then becomes 0, and one above 1 becomes 1.
         #[serde(default)]
         offset: f64,
-        /// The credit from which on a completion counts as right.
+        /// The smallest credit at which a completion counts as right.
         #[serde(default = "unit")]
         #[schemars(range(min = 0.0, max = 1.0))]
         threshold: f64,
     },
     /// A program of your own, which reads and writes a line of JSON for each completion.
     Command {
-        /// The program and its arguments, such as `["python3", "judge.py"]`; no shell reads them. A word
-        /// after the first that leads to a file beside the recipe is that file.
+        /// The program and its arguments, such as `["python3", "judge.py"]`; no shell reads them. If a word after
+        /// the first leads to a file beside the recipe, it means that file.
         #[schemars(length(min = 1))]
         program: Vec<String>,
         /// Seconds that one completion may take; the first after a start includes the start.
         #[serde(default = "default_time_limit")]
         #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
         time_limit: f64,
-        /// Failures in a row after which the program is started again; after one more it is given
-        /// up, and the run ends, finished steps saved.
+        /// Failures in a row after which the program is still started again. After one more it is given up, and
+        /// the run ends with its finished steps saved.
         #[serde(default = "default_restarts")]
         #[schemars(range(max = bounds::STEPS))]
         restarts: u32,
@@ -229,11 +229,11 @@ pub enum RewardKind {
     },
 }
 
-/// One of several verifiers: its `kind` with that verifier's options, all but `weighted`.
+/// One of several verifiers: its `kind`, any but `weighted`, with the options of that kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = kind_is_not_weighted)]
 pub struct Part {
-    /// Its name: `reward/part/NAME` is the metric of its mean credit.
+    /// Name of the part. The metric `reward/part/NAME` is its mean credit.
     #[schemars(length(min = 1))]
     pub name: String,
     /// Its share of the credit, in relation to the other parts'.
@@ -244,29 +244,29 @@ pub struct Part {
     pub kind: RewardKind,
 }
 
-/// How a reward model's score becomes a credit.
+/// A function that turns a reward model's score into a credit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Transform {
-    /// By the logistic function: a score of 0 is worth a half.
+    /// The logistic function: a score of 0 is worth a half.
     #[default]
     Sigmoid,
-    /// Not at all: what is less than 0 becomes 0, what is more than 1 becomes 1.
+    /// The score itself. A score below 0 becomes 0, and one above 1 becomes 1.
     Linear,
 }
 
-/// Where the answer of a completion is.
+/// The place of the answer in a completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Extraction {
-    /// In the last box; else after the last answer marker; else in the last formula or number.
+    /// The answer is in the last box, else after the last answer marker, else in the last formula or number.
     #[default]
     Auto,
-    /// In the last box, or nowhere.
+    /// The answer is in the last box, or nowhere.
     Boxed,
-    /// In the last box after the end of the reasoning (`</think>`), or nowhere.
+    /// The answer is in the last box after the end of the reasoning (`</think>`), or nowhere.
     AfterThinking,
-    /// The completion is the answer.
+    /// The whole completion is the answer.
     Bare,
     /// As `auto`, but a formula has to stand in LaTeX's delimiters, and bare numbers don't count.
     Latex,
@@ -274,7 +274,7 @@ pub enum Extraction {
     Plain,
 }
 
-/// A version of DAPO's rule, by what it makes of end tokens that are left in the text.
+/// A version of DAPO's rule. Versions differ in their treatment of end tokens that are left in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerFork {
@@ -297,12 +297,12 @@ pub struct Overlong {
     /// The punishment at `max_completion_tokens`, taken off the reward; 0.0 is none.
     #[schemars(range(min = 0.0))]
     pub penalty: f64,
-    /// Whether completions that were cut off are left out of the loss.
+    /// True if completions that were cut off are left out of the loss.
     pub filter: bool,
 }
 
-/// What a completion loses that did not end with a stop token: a share (`scale`) or all of its
-/// reward (`replace`), one of the two.
+/// Penalty on a completion that did not end with a stop token. It keeps a share of its reward (`scale`) or gets
+/// another reward (`replace`), one of the two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stop {
@@ -310,43 +310,43 @@ pub struct Stop {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub scale: Option<f64>,
-    /// Reward that it gets in place of its own.
+    /// Reward that the completion gets in place of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace: Option<f64>,
-    /// What becomes of negative rewards.
+    /// The treatment of negative rewards.
     #[serde(default)]
     pub form: PenaltyForm,
 }
 
-/// What a completion loses that is longer than a target.
+/// Penalty on a completion that is longer than a target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Length {
     /// Tokens to aim at.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub target: usize,
-    /// Up to this multiple of the target nothing is lost.
+    /// Multiple of the target up to which nothing is lost.
     #[serde(default = "default_free_factor")]
     #[schemars(range(min = 0.0))]
     pub free_factor: f64,
-    /// From there the loss grows in a straight line over this multiple of the target.
+    /// Multiple of the target over which the loss then grows in a straight line.
     #[serde(default = "half")]
     #[schemars(range(min = 0.0))]
     pub ramp_factor: f64,
-    /// Share of the reward that is lost at the end of the line and beyond.
+    /// Share of the reward that is lost at the end of that line and beyond.
     #[serde(default = "half")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_cut: f64,
-    /// Share of what is left that a completion loses besides when it was cut off.
+    /// Share of the remaining reward that a completion also loses if it was cut off.
     #[serde(default = "default_truncation_cut")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub truncation_cut: f64,
-    /// What becomes of negative rewards.
+    /// The treatment of negative rewards.
     #[serde(default)]
     pub form: PenaltyForm,
 }
 
-/// How a factor on a reward is meant.
+/// The treatment of negative rewards by a penalty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PenaltyForm {
@@ -358,7 +358,7 @@ pub enum PenaltyForm {
 }
 
 impl RewardKind {
-    /// Mathematics, with every option as it is by default.
+    /// Returns the verifier of mathematics, with its default options.
     pub(crate) fn math() -> Self {
         RewardKind::Math {
             precision: default_precision(),
@@ -369,17 +369,17 @@ impl RewardKind {
         }
     }
 
-    /// The environment's own reward, with every option as it is by default.
+    /// Returns the verifier of the environment's own reward, with its default options.
     pub(crate) fn environment() -> Self {
         RewardKind::Environment { scale: unit(), offset: 0.0, threshold: unit() }
     }
 
-    /// Whether a reward model judges, alone or as a part.
+    /// Tells whether a reward model judges, alone or as a part.
     pub fn reads_conversations(&self) -> bool {
         !self.models().is_empty()
     }
 
-    /// The reward models that judge, alone or as parts.
+    /// Returns the paths of the reward models that judge, alone or as parts.
     pub fn models(&self) -> Vec<&Path> {
         match self {
             RewardKind::Model { path, .. } => vec![path.as_path()],
@@ -391,10 +391,10 @@ impl RewardKind {
     }
 }
 
-/// What stands in `[reward]` beside the keys of every verifier.
+/// Reads the verifier from the keys of `[reward]` that belong to its kind.
 ///
-/// Serde would take a fault in an optional flattened value for its absence, and the run would be
-/// judged by another verifier than was asked for.
+/// Serde would take a fault in an optional flattened value for its absence. Another verifier than the recipe's
+/// would then judge the run.
 fn kind_with_options<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<RewardKind>, D::Error> {
@@ -405,7 +405,7 @@ fn kind_with_options<'de, D: Deserializer<'de>>(
     }
 }
 
-/// Makes one choice of a table with an optional kind: each variant, or no `kind`.
+/// Makes the schema of a table with an optional kind one choice: each variant, or no `kind`.
 fn kind_may_lack(schema: &mut Schema) {
     let Some(Value::Array(choice)) = schema.remove("anyOf") else { return };
     let mut variants = choice.into_iter().find_map(|mut one| match one.get_mut("oneOf") {
@@ -417,7 +417,8 @@ fn kind_may_lack(schema: &mut Schema) {
     schema.insert("unevaluatedProperties".into(), false.into());
 }
 
-/// A sum of sums is a sum, and a schema without end can't be written into a page.
+/// Takes `weighted` out of the kinds of a part. A sum of sums is a sum, and a schema without end can't be written
+/// into a page.
 fn kind_is_not_weighted(schema: &mut Schema) {
     if let Some(Value::Array(variants)) = schema.get_mut("oneOf") {
         variants.retain(|variant| variant["properties"]["kind"]["const"] != "weighted");

@@ -1,4 +1,4 @@
-//! The table of dynamic sampling.
+//! The recipe's table `[sampling]`: dynamic sampling.
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
@@ -8,32 +8,32 @@ use serde_json::{Value, json};
 
 use super::{Memory, bounds, kind};
 
-/// Which groups a step trains on (dynamic sampling).
+/// The choice of the groups that a step trains on (dynamic sampling).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sampling {
     /// Groups that a step trains on.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub prompts_per_step: usize,
-    /// What becomes of groups without spread in their accuracy. They have no advantage, so they would
-    /// only thin the batch.
+    /// The treatment of groups without spread in their accuracy. Such groups have no advantage, so they would only
+    /// thin the batch.
     #[serde(deserialize_with = "flag_or_kind", serialize_with = "kind::by_name")]
     pub dynamic: Dynamic,
-    /// Passes over prompts whose earlier groups had nothing to teach, before their completions are
-    /// paid for; by default there is no memory.
+    /// Memory of earlier groups. It passes over prompts whose groups had nothing to teach, before their
+    /// completions are paid for. By default there is no memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
-    /// Rounds of sampling after which a step makes do with what it has; 0 is no cap.
+    /// Largest number of sampling rounds in a step; 0 is no cap. After the last round `on_cap` decides.
     #[schemars(range(max = bounds::STEPS))]
     pub max_rounds: usize,
-    /// What happens at the cap.
+    /// The action at the cap.
     pub on_cap: OnCap,
-    /// What happens to good groups beyond `prompts_per_step`.
+    /// The treatment of good groups beyond `prompts_per_step`.
     pub surplus: Surplus,
     /// Steps that a kept surplus group may wait before it is thrown away.
     #[schemars(range(max = bounds::STEPS))]
     pub max_surplus_age: u64,
-    /// Accuracies within a group count as equal when they differ by no more than this.
+    /// Difference up to which accuracies within a group count as equal.
     #[schemars(range(min = 0.0))]
     pub tolerance: f64,
 }
@@ -53,33 +53,32 @@ impl Default for Sampling {
     }
 }
 
-/// What becomes of groups without spread.
+/// The treatment of groups without spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[schemars(transform = flags_too)]
 pub enum Dynamic {
-    /// Further prompts are sampled in their places, until there are enough groups (DAPO). `true` is
-    /// the same.
+    /// Further prompts are sampled in their places, until there are enough groups (DAPO). `true` means the same.
     #[default]
     Filter,
-    /// Copies of other groups of the step take their places. Only when too few have spread, further
-    /// prompts are sampled.
+    /// Copies of other groups of the step take their places. Further prompts are sampled only if too few groups
+    /// have spread.
     Replace {
-        /// The share of groups, in [0, 1), more than which have to have spread for the others to be
-        /// replaced by copies of them.
+        /// Share of groups, in [0, 1). If more than this share of the groups has spread, copies of them replace
+        /// the others.
         #[serde(default = "min_ratio")]
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         min_ratio: f64,
     },
     /// They are left out, and the step trains on fewer groups.
     Drop,
-    /// They are trained on like the others. `false` is the same. Only a group of which overlong
-    /// filtering has left nothing is not: without a memory a further one is sampled in its place.
+    /// They are trained on like the others. `false` means the same. The exception is a group of which overlong
+    /// filtering has left nothing: without a memory, a further group is sampled in its place.
     Off,
 }
 
 impl Dynamic {
-    /// The name of the kind.
+    /// Returns the name of the kind.
     pub fn name(self) -> &'static str {
         match self {
             Dynamic::Filter => "filter",
@@ -98,7 +97,7 @@ fn flag_or_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dynamic, D
     }
 }
 
-/// Adds to the names of [`Dynamic`] the two that are not in quotes.
+/// Adds to the names of [`Dynamic`] the two that have no quotes, `true` and `false`.
 fn flags_too(schema: &mut Schema) {
     kind::name_or_table(schema);
     if let Some(Value::Array(choices)) = schema.get_mut("oneOf") {
@@ -107,7 +106,7 @@ fn flags_too(schema: &mut Schema) {
     }
 }
 
-/// What happens when `max_rounds` rounds did not fill a step.
+/// The action when `max_rounds` rounds did not fill a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnCap {
@@ -120,7 +119,7 @@ pub enum OnCap {
     Error,
 }
 
-/// What happens to good groups that a step has no room for.
+/// The treatment of good groups that a step has no room for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Surplus {

@@ -1,8 +1,8 @@
-//! The shape of a recipe: every key known, every value of its type and in its range.
+//! The shape of a recipe: every key is known, and every value has its type and is in its range.
 //!
-//! Serde would find the same faults, but it points at the table's header when the fault is inside
-//! an enum with a `kind`, and names no likely spelling. So the document is first held against the
-//! JSON schema, which comes from the very types that serde fills.
+//! Serde would find the same faults, but it points at the table's header when the fault is inside an enum with a
+//! `kind`, and names no likely spelling. So the document is first compared with the JSON schema, which comes from
+//! the very types that serde fills.
 
 use std::ops::Range;
 
@@ -15,14 +15,15 @@ use toml::{
 
 use super::{elsewhere::elsewhere, error::Problem};
 
-/// Every fault.
+/// Returns every fault of the document's shape.
 pub(super) fn problems(document: &DeTable<'_>, schema: &Json) -> Vec<Problem> {
     let mut walk = Walk { root: schema, path: Vec::new(), in_list: false, problems: Vec::new() };
     walk.table(document, 0..0, schema);
     walk.problems
 }
 
-/// Takes what `problems` blame out of the document; where they blame an entry of a list, the list.
+/// Takes the values that `problems` blame out of the document. If they blame an entry of a list, the whole list
+/// goes.
 pub(super) fn leave_out(document: &mut DeTable<'_>, problems: &[Problem]) {
     fn remove(table: &mut DeTable<'_>, path: &[String]) {
         let [key, rest @ ..] = path else { return };
@@ -34,8 +35,9 @@ pub(super) fn leave_out(document: &mut DeTable<'_>, problems: &[Problem]) {
     problems.iter().flat_map(|problem| &problem.keys).for_each(|path| remove(document, path));
 }
 
-/// Those of `found` that no table of `problems` has a part in: with a value that was left out, or misspelt,
-/// they may be no faults. A table that is itself misspelt may have a part in all.
+/// Returns the problems in `found` that involve no table of `problems`. A problem that involves such a table may
+/// be no fault, because a value of the table was left out or is misspelt. A misspelt table may be involved in
+/// every problem.
 pub(super) fn unrelated(found: Vec<Problem>, problems: &[Problem]) -> Vec<Problem> {
     let paths: Vec<&Vec<String>> = problems.iter().flat_map(|problem| &problem.keys).collect();
     let touches = |key: &Vec<String>| {
@@ -48,7 +50,7 @@ pub(super) fn unrelated(found: Vec<Problem>, problems: &[Problem]) -> Vec<Proble
     found.into_iter().filter(|problem| !problem.keys.iter().any(touches)).collect()
 }
 
-/// Whether the recipe's schema has a table at `path`, and not a value.
+/// Tells whether the recipe's schema has a table at `path`, and not a value.
 pub(super) fn is_table_at(root: &Json, path: &[&str]) -> bool {
     let walk = Walk { root, path: Vec::new(), in_list: false, problems: Vec::new() };
     let mut at = root;
@@ -63,7 +65,7 @@ pub(super) fn is_table_at(root: &Json, path: &[&str]) -> bool {
     is_table(at)
 }
 
-/// Keys that recipes once had: table, key and what to write instead.
+/// Keys that recipes once had: the table, the key, and what to write instead.
 const MOVED: [(&str, &str, &str); 1] = [(
     "sampling",
     "min_replace_ratio",
@@ -73,7 +75,7 @@ const MOVED: [(&str, &str, &str); 1] = [(
 struct Walk<'schema> {
     root: &'schema Json,
     path: Vec<String>,
-    /// Whether the table at `path` is one of several, each under a `[[header]]`.
+    /// True if the table at `path` is one of several, each under a `[[header]]`.
     in_list: bool,
     problems: Vec<Problem>,
 }
@@ -81,7 +83,7 @@ struct Walk<'schema> {
 impl<'schema> Walk<'schema> {
     fn table(&mut self, table: &DeTable<'_>, header: Range<usize>, schema: &'schema Json) {
         if schema.get("additionalProperties").is_some_and(|any| any == true) {
-            return; // Its keys are somebody else's, who checks them.
+            return; // Its keys belong to somebody else, who checks them.
         }
         let Some(shapes) = self.shapes(table, &header, schema) else { return };
         let keys: Vec<(String, &Json)> = shapes.iter().copied().flat_map(properties).collect();
@@ -100,7 +102,7 @@ impl<'schema> Walk<'schema> {
             self.path.pop();
         }
         if !all_known {
-            return; // A key that seems to be missing is most likely the one misspelt.
+            return; // A key that seems to be missing is most likely the misspelt one.
         }
         let required = shapes.iter().flat_map(|shape| strings(shape.get("required")));
         let missing: Vec<&str> = required.filter(|name| !table.contains_key(*name)).collect();
@@ -133,7 +135,7 @@ impl<'schema> Walk<'schema> {
                 self.range(span, given, given.parse().unwrap_or(f64::NAN), schema);
             }
             DeValue::Integer(number) if is("number") || is("integer") => {
-                // A number beyond 64 bits is left to serde, which says so.
+                // A number beyond 64 bits is left to serde, which reports it.
                 if let Ok(value) = i64::from_str_radix(number.as_str(), number.radix()) {
                     self.range(span, &value.to_string(), value as f64, schema);
                 }
@@ -170,7 +172,7 @@ impl<'schema> Walk<'schema> {
         }
     }
 
-    /// Holds a number against the schema's bounds. NaN and infinities are never in range.
+    /// Compares a number with the schema's bounds. NaN and infinities are never in range.
     fn range(&mut self, span: Range<usize>, given: &str, value: f64, schema: &Json) {
         let bound = |name: &str| schema.get(name).and_then(Json::as_f64);
         let bounds = [
@@ -195,7 +197,7 @@ impl<'schema> Walk<'schema> {
         self.problem(span, message, "out of range", Some(help));
     }
 
-    /// Holds the length of a text or an array against the schema's least and most.
+    /// Compares the length of a text or an array with the schema's least and most.
     fn length(
         &mut self,
         span: Range<usize>,
@@ -229,8 +231,8 @@ impl<'schema> Walk<'schema> {
         self.problem(value.span(), message, "no such choice", help);
     }
 
-    /// The schemas that this table's keys are held against: of an enum, the variant it chose, and
-    /// what all its variants have.
+    /// Returns the schemas that this table's keys are compared with. For an enum they are the variant that the
+    /// table chose, and the keys of all variants.
     fn shapes(
         &mut self,
         table: &DeTable<'_>,
@@ -248,7 +250,7 @@ impl<'schema> Walk<'schema> {
             if let Some(default) = variants.iter().find(|variant| is_default(variant)) {
                 return Some(vec![default, schema]);
             }
-            // What is no variant is the table that names none.
+            // The entry with `not` is the table that names no kind.
             if variants.iter().any(|variant| variant.get("not").is_some()) {
                 return Some(vec![schema]);
             }
@@ -256,7 +258,7 @@ impl<'schema> Walk<'schema> {
         Some(vec![self.tagged(table, header, variants)?, schema])
     }
 
-    /// The variant that the table's `kind` names.
+    /// Returns the variant that the table's `kind` names.
     fn tagged(
         &mut self,
         table: &DeTable<'_>,
@@ -281,7 +283,7 @@ impl<'schema> Walk<'schema> {
         variant
     }
 
-    /// The variant of an enum whose variants are keys, of which exactly one may stand.
+    /// Returns the variant of an enum whose variants are keys. Exactly one of these keys may stand in the table.
     fn sole_key(
         &mut self,
         table: &DeTable<'_>,
@@ -368,7 +370,7 @@ impl<'schema> Walk<'schema> {
         self.problem(header, message, &label, Some(help));
     }
 
-    /// One fault for all of them: they lack at the same place.
+    /// Reports one fault for all of them, because they are missing at the same place.
     fn missing_keys(&mut self, header: Range<usize>, keys: &[&str]) {
         let (first, last) = (quoted(&keys[..keys.len() - 1], '`').join(", "), keys[keys.len() - 1]);
         let message = format!("{} has no {first} and no `{last}`", self.name());
@@ -378,7 +380,7 @@ impl<'schema> Walk<'schema> {
         self.problem(header, message, label, Some(help.into()));
     }
 
-    /// The tables, from the root, that know `key`.
+    /// Returns the tables at the root that know `key`.
     fn homes(&self, key: &str) -> Vec<String> {
         let tables = properties(self.root).into_iter();
         tables
@@ -392,7 +394,7 @@ impl<'schema> Walk<'schema> {
             .collect()
     }
 
-    /// The table of the key at `path`.
+    /// Returns the dotted name of the table that holds the key at `path`.
     fn above(&self) -> String {
         self.path[..self.path.len().saturating_sub(1)].join(".")
     }
@@ -427,7 +429,7 @@ impl<'schema> Walk<'schema> {
     }
 }
 
-/// The variants of a table that has a `kind`; none of any other.
+/// The variants of a table that has a `kind`. Any other table has none.
 #[derive(Default)]
 struct Kinds<'a> {
     variants: &'a [Json],
@@ -444,7 +446,7 @@ impl<'a> Kinds<'a> {
         }
     }
 
-    /// To stand behind the name of the table.
+    /// Returns the words that follow the name of the table.
     fn chosen(&self) -> String {
         match self.kind {
             _ if self.variants.is_empty() => String::new(),
@@ -454,7 +456,7 @@ impl<'a> Kinds<'a> {
         }
     }
 
-    /// The kinds that have an option `key`.
+    /// Returns the kinds that have an option `key`.
     fn that_know(&self, key: &str) -> Vec<&'a str> {
         let knows = |variant: &&Json| properties(variant).iter().any(|(name, _)| name == key);
         self.variants.iter().filter(knows).filter_map(kind_of).collect()
@@ -466,7 +468,7 @@ fn properties(schema: &Json) -> Vec<(String, &Json)> {
     properties.into_iter().flatten().map(|(name, schema)| (name.clone(), schema)).collect()
 }
 
-/// What to write for a table instead of a value: its kinds, if it has to have one.
+/// Says what to write for a table instead of a value. It names the kinds, if the table has to have one.
 fn smallest_table(schema: &Json) -> String {
     let variants = schema.get("oneOf").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     let kinds: Option<Vec<&str>> = variants.iter().map(kind_of).collect();
@@ -480,7 +482,7 @@ fn smallest_table(schema: &Json) -> String {
     }
 }
 
-/// What to write for a device that is named as on the command line.
+/// Says what to write for a device that is named as on the command line.
 fn device(text: &str) -> String {
     match text.parse() {
         Ok(Name { kind, index }) => {
@@ -496,35 +498,35 @@ fn is_table(schema: &Json) -> bool {
         || schema.get("oneOf").and_then(Json::as_array).is_some_and(|all| all.iter().all(is_object))
 }
 
-/// The names of an enum without data; empty for anything else.
+/// Returns the names of an enum without data, and nothing for any other schema.
 fn string_choices(schema: &Json) -> Vec<&str> {
     let variants = schema.get("oneOf").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     variants.iter().filter_map(|variant| variant.get("const")?.as_str()).collect()
 }
 
-/// Whether an enum without data has a choice that is written without quotes.
+/// Tells whether an enum without data has this choice, which is written without quotes.
 fn has_flag(schema: &Json, flag: bool) -> bool {
     let variants = schema.get("oneOf").and_then(Json::as_array);
     variants.into_iter().flatten().any(|variant| variant.get("const") == Some(&Json::Bool(flag)))
 }
 
-/// Whether a string would be a number or a boolean if it had no quotes.
+/// Tells whether a string would be a number or a boolean if it had no quotes.
 fn is_bare(text: &str) -> bool {
     text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok()
 }
 
-/// Whether there is a table among the variants that a `kind` chooses.
+/// Tells whether one of the variants is a table that a `kind` chooses.
 fn has_kinds(schema: &Json) -> bool {
     let variants = schema.get("oneOf").and_then(Json::as_array);
     variants.is_some_and(|variants| variants.iter().any(|variant| kind_of(variant).is_some()))
 }
 
-/// The `kind` that chooses this variant of a tagged enum.
+/// Returns the `kind` that chooses this variant of a tagged enum.
 fn kind_of(variant: &Json) -> Option<&str> {
     variant.pointer("/properties/kind/const")?.as_str()
 }
 
-/// Whether this variant is that of a table without a `kind`.
+/// Tells whether this variant is the one of a table without a `kind`.
 fn is_default(variant: &Json) -> bool {
     kind_of(variant).is_some() && !strings(variant.get("required")).contains(&"kind")
 }
@@ -533,8 +535,8 @@ fn kind_of_value(schema: &Json) -> Option<&str> {
     schema.get("type").and_then(Json::as_str)
 }
 
-/// The schema's description, to stand after a colon: its first letter is made small, unless it
-/// begins an abbreviation.
+/// Returns the schema's description, to stand after a colon. Its first letter is made small, unless it begins an
+/// abbreviation.
 fn description(schema: Option<&Json>) -> String {
     let text = schema.and_then(|schema| schema.get("description")?.as_str()).unwrap_or_default();
     let text = text.trim_end_matches('.');
@@ -551,10 +553,10 @@ fn strings(array: Option<&Json>) -> Vec<&str> {
     array.and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str).collect()
 }
 
-/// The candidate that `given` was most likely meant to be, if one is close enough.
+/// Returns the candidate that `given` was most likely meant to be, if one is close enough.
 fn likely<'a>(given: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    // Jaro-Winkler favours a common beginning, as misremembered keys have one. Clap asks for 0.7;
-    // here 0.8, because that takes `lr` for a misspelt `layers`.
+    // Jaro-Winkler favours a common beginning, which misremembered keys often have. Clap asks for a similarity of
+    // 0.7, which takes `lr` for a misspelt `layers`. So it is 0.8 here.
     candidates
         .iter()
         .map(|&candidate| (strsim::jaro_winkler(given, candidate), candidate))

@@ -16,24 +16,24 @@ use super::{
     kind::{self, first_by_default, or_default},
 };
 
-/// Where tensors live and kernels run.
+/// The device that holds the tensors and runs the kernels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Device {
-    /// The API.
+    /// The API that the device is used through.
     pub kind: DeviceKind,
-    /// Which device of that kind, counted from 0 as `firebrick doctor` lists them.
+    /// Index of the device among those of its kind, counted from 0 as `firebrick doctor` lists them.
     #[schemars(range(max = bounds::INDEX))]
     pub index: usize,
-    /// Devices of that kind, from `index` on, over which an update is spread. Sampling, the optimizer's state and a critic stay
-    /// on the first. On the CPU they are threads, which is of use to tests alone. It has been run there, and never on several
-    /// cards.
+    /// Number of devices of that kind, from `index` on, that share the work of an update. Sampling, the
+    /// optimizer's state and a critic stay on the first device. On the CPU the devices are threads, which is
+    /// useful only for tests. This has been run on the CPU, and never on several cards.
     #[schemars(range(min = 1, max = 64))]
     pub count: usize,
-    /// How their gradients are added up.
+    /// The way in which the gradients of several devices are added up.
     pub sync: GradSync,
-    /// What operations are computed by: `fast` is the device's own code where there is some; `reference` is plain tensor
-    /// code everywhere, to compare with. Results differ by rounding.
+    /// The code that computes operations. `fast` is the device's own code where there is some; `reference` is
+    /// plain tensor code everywhere, to compare with. Their results differ by rounding.
     pub kernels: Kernels,
 }
 
@@ -44,18 +44,18 @@ impl Default for Device {
     }
 }
 
-/// How gradients of several devices are added up.
+/// A way to add up the gradients of several devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GradSync {
-    /// They are copied to the first device.
+    /// They are copied to the first device, and added there.
     #[default]
     MainDevice,
-    /// By NCCL, on CUDA alone. It has never been run.
+    /// NCCL adds them up, on CUDA only. This has never been run.
     Collective,
 }
 
-/// What operations are computed by.
+/// The code that computes operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kernels {
@@ -67,7 +67,7 @@ pub enum Kernels {
 }
 
 impl Device {
-    /// As on the command line.
+    /// Returns the device's name on the command line.
     pub fn name(&self) -> Name {
         Name { kind: self.kind, index: self.index }
     }
@@ -104,18 +104,18 @@ impl Default for Warmup {
     }
 }
 
-/// How completions are sampled for training.
+/// The sampling of completions for training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rollout {
-    /// Completions per prompt; at least 2 without a critic, because a group of one has no other
+    /// Completions per prompt. Without a critic there have to be at least 2, because a group of one then has no
     /// advantage.
     #[schemars(range(min = 1, max = bounds::GROUP))]
     pub group_size: usize,
     /// Tokens after which a completion is cut off.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_completion_tokens: usize,
-    /// Divides the logits; above 0. At 1.0 the policy samples from what it learns.
+    /// Divisor of the logits, above 0. At 1.0 the policy samples from the distribution that it is trained on.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub temperature: f64,
     /// Sample among the most likely `top_k` tokens only; 0 turns it off.
@@ -124,16 +124,18 @@ pub struct Rollout {
     /// Sample among the most likely tokens that together have this probability, in (0, 1].
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub top_p: f64,
-    /// Sequences decoded at once: more is faster and needs more memory for the KV cache.
+    /// Sequences that are decoded at once. More of them are faster and need more memory for the KV cache.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_sequences: usize,
-    /// Have a GPU record the launches of four steps once and repeat them, so that the host need not ask for each: CUDA and
-    /// HIP take a recording as one launch. Tokens are the same; no card has shown what it saves.
+    /// True if a GPU records the launches of four decoding steps once and repeats them, so that the host need not
+    /// ask for each launch. CUDA and HIP take a recording as one launch. The tokens are the same. No card has
+    /// shown how much time this saves.
     pub graphs: bool,
-    /// What samples completions: this process, or inference servers.
+    /// The sampler of completions: this process, or inference servers.
     pub engine: Engine,
-    /// How many steps the policy may be ahead of the weights that a step is sampled with. At 0 a step is sampled, and then
-    /// trained on. At 1 the next step is sampled while a step is trained on, from the weights that it began with.
+    /// Number of steps that the policy may be ahead of the weights that a step is sampled with. At 0 a step is
+    /// sampled, and then trained on. At 1 the next step is sampled while a step is trained on, with the weights
+    /// that this step began with.
     #[schemars(range(max = 1))]
     pub max_staleness: u64,
 }
@@ -154,25 +156,25 @@ impl Default for Rollout {
     }
 }
 
-/// How the rewards of a step become advantages.
+/// The rule that turns the rewards of a step into advantages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[schemars(transform = first_by_default)]
 pub enum Advantage {
-    /// Reward minus the group's mean, over its standard deviation (DAPO, GRPO).
+    /// Reward minus the group's mean, divided by the group's standard deviation (DAPO, GRPO).
     GroupNorm {
-        /// Added to the standard deviation.
+        /// Number that is added to the standard deviation.
         #[serde(default = "deviation_epsilon")]
         #[schemars(range(min = 0.0))]
         epsilon: f64,
     },
     /// Reward minus the group's mean (Dr. GRPO).
     MeanOnly,
-    /// Reward minus the mean of the others (RLOO).
+    /// Reward minus the mean of the group's other rewards (RLOO).
     LeaveOneOut,
-    /// Reward minus the group's mean, over the standard deviation of the step's rewards (Lite PPO).
+    /// Reward minus the group's mean, divided by the standard deviation of the step's rewards (Lite PPO).
     BatchNorm {
-        /// Added to the standard deviation.
+        /// Number that is added to the standard deviation.
         #[serde(default = "deviation_epsilon")]
         #[schemars(range(min = 0.0))]
         epsilon: f64,
@@ -180,27 +182,28 @@ pub enum Advantage {
     /// Reward minus the group's mean, shifted and scaled to mean 0 and variance 1 over the step's tokens
     /// (REINFORCE++ with its baseline).
     ReinforceBaseline,
-    /// Every part of the reward is normalised in its group before they are added up, and the sums over
-    /// the step (GDPO). Parts are those of `reward.parts` with their weights, which count as shares of
-    /// 1; without them the credit. What penalties take off is one more part, of weight 1.
+    /// Every part of the reward is normalised in its group. Then the parts are added up, and the sums are
+    /// normalised over the step (GDPO). The parts are those of `reward.parts`, with their weights as shares of 1;
+    /// without `reward.parts` the credit is the only part. The amount that penalties take off is one more part, of
+    /// weight 1.
     Gdpo {
-        /// Added to every standard deviation.
+        /// Number that is added to every standard deviation.
         #[serde(default = "deviation_epsilon")]
         #[schemars(range(min = 0.0))]
         epsilon: f64,
     },
-    /// One per token, from the values of a critic (PPO).
+    /// One advantage per token, from the values of a critic (PPO).
     Gae {
-        /// What a reward is worth one token earlier, in [0, 1].
+        /// Discount of a reward for each token before it, as a factor in [0, 1].
         #[serde(default = "one")]
         #[schemars(range(min = 0.0, max = 1.0))]
         gamma: f64,
-        /// How far ahead an advantage looks at what came instead of at the critic's values, in [0, 1];
-        /// at 1.0 to the end.
+        /// Reach of an advantage, in [0, 1]. The larger it is, the more an advantage relies on the rewards that
+        /// came, and the less on the critic's values. At 1.0 it looks to the end.
         #[serde(default = "default_lambda")]
         #[schemars(range(min = 0.0, max = 1.0))]
         lambda: f64,
-        /// Whether the advantages of a step's tokens are shifted and scaled to mean 0 and variance 1.
+        /// True if the advantages of a step's tokens are shifted and scaled to mean 0 and variance 1.
         #[serde(default = "yes")]
         normalise: bool,
     },
@@ -220,32 +223,33 @@ pub struct Loss {
     /// The surrogate, with its bounds.
     #[serde(flatten, deserialize_with = "or_default")]
     pub kind: LossKind,
-    /// How the losses of tokens become one number.
+    /// The way in which the losses of tokens become one number.
     pub aggregation: Aggregation,
-    /// For `aggregation = "constant"`: the tokens that a completion counts as;
-    /// `rollout.max_completion_tokens` without one.
+    /// Number of tokens that a completion counts as, for `aggregation = "constant"`. By default it is
+    /// `rollout.max_completion_tokens`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub constant_length: Option<usize>,
     /// Weight of the entropy bonus; 0.0 is none.
     #[schemars(range(min = 0.0))]
     pub entropy_coef: f64,
-    /// Weight of the loss of uneven loads, for a model with experts: an update goes forward through the policy once more, and
-    /// shares no prompts. 0.0 is none; 0.001 is usual.
+    /// Weight of the loss for uneven loads, for a model with experts. With it, an update goes forward through the
+    /// policy once more, and shares no prompts. 0.0 is none; 0.001 is usual.
     #[schemars(range(min = 0.0))]
     pub router_aux_loss_coef: f64,
     /// Penalty on the distance to the policy the run started from; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl: Option<Kl>,
-    /// Weighs tokens by how much more likely the policy that the update starts from makes them than the
-    /// one that sampled them did, at most so many times; above 0. For an engine whose weights or
-    /// numerics are others than the trainer's, where 2.0 is usual; by default no token is weighed.
+    /// Largest importance weight of a token, above 0. The weight is the token's probability under the policy that
+    /// the update starts from, divided by its probability under the policy that sampled it. A cap is meant for an
+    /// engine whose weights or numerics differ from the trainer's, where 2.0 is usual. By default no token is
+    /// weighed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub importance_cap: Option<f64>,
-    /// Leaves completions out of the loss that one of the two policies would hardly have written: whose tokens the policy that the
-    /// update starts from makes less likely than the first number of times, or more likely than the second, in their geometric
-    /// mean. By default none is left out.
+    /// Smallest and largest ratio of the two probabilities in `importance_cap`, as the geometric mean over a
+    /// completion's tokens. A completion outside this range is left out of the loss, because one of the two
+    /// policies would hardly have written it. By default none is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub importance_range: Option<[f64; 2]>,
 }
@@ -269,40 +273,41 @@ impl Default for Loss {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum LossKind {
-    /// Ratio per token, clipped on both sides.
+    /// The probability ratio of each token, clipped on both sides.
     Dapo {
-        /// How far below 1 the probability ratio counts, in [0, 1].
+        /// Distance below 1 to which the probability ratio counts, in [0, 1].
         #[serde(default = "dapo_low")]
         #[schemars(range(min = 0.0, max = 1.0))]
         clip_ratio_low: f64,
-        /// How far above 1 the probability ratio counts; above `clip_ratio_low` is Clip-Higher.
+        /// Distance above 1 to which the probability ratio counts. If it is larger than `clip_ratio_low`, this is
+        /// Clip-Higher.
         #[serde(default = "dapo_high")]
         #[schemars(range(min = 0.0))]
         clip_ratio_high: f64,
-        /// Bound on the ratio where the advantage is negative, above 1; none by default.
+        /// Bound on the ratio where the advantage is negative, above 1. By default there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(extend("exclusiveMinimum" = 1.0))]
         dual_clip: Option<f64>,
     },
-    /// Ratio per sequence, the geometric mean of its tokens', clipped on both sides. It hardly leaves 1,
-    /// so its bounds are a thousand times closer than those of tokens.
+    /// The ratio of each sequence, which is the geometric mean of its tokens' ratios, clipped on both sides. It
+    /// hardly leaves 1, so its bounds are a thousand times closer than those of tokens.
     Gspo {
-        /// How far below 1 a sequence's ratio counts, in [0, 1].
+        /// Distance below 1 to which a sequence's ratio counts, in [0, 1].
         #[serde(default = "gspo_low")]
         #[schemars(range(min = 0.0, max = 1.0))]
         clip_ratio_low: f64,
-        /// How far above 1 a sequence's ratio counts.
+        /// Distance above 1 to which a sequence's ratio counts.
         #[serde(default = "gspo_high")]
         #[schemars(range(min = 0.0))]
         clip_ratio_high: f64,
     },
-    /// Clipped ratio as a weight without gradient: a token beyond the bounds keeps its gradient.
+    /// The clipped ratio is a weight without gradient, so a token beyond the bounds keeps its gradient.
     Cispo {
-        /// How far below 1 a token's weight may be, in [0, 1]; 1.0 is no lower bound.
+        /// Distance below 1 that a token's weight may have, in [0, 1]; 1.0 is no lower bound.
         #[serde(default = "one")]
         #[schemars(range(min = 0.0, max = 1.0))]
         clip_ratio_low: f64,
-        /// How far above 1 a token's weight may be.
+        /// Distance above 1 that a token's weight may have.
         #[serde(default = "cispo_high")]
         #[schemars(range(min = 0.0))]
         clip_ratio_high: f64,
@@ -316,7 +321,7 @@ impl Default for LossKind {
 }
 
 impl LossKind {
-    /// How far the ratio counts below 1, and above.
+    /// Returns the distances below and above 1 to which the ratio counts.
     pub fn clip_ratios(&self) -> (f64, f64) {
         match *self {
             LossKind::Dapo { clip_ratio_low, clip_ratio_high, .. }
@@ -328,7 +333,7 @@ impl LossKind {
     }
 }
 
-/// How the losses of tokens become one number.
+/// The way in which the losses of tokens become one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
@@ -341,7 +346,7 @@ pub enum Aggregation {
     SequenceMean,
     /// Sum over the tokens of a completion, then mean over completions.
     SequenceSum,
-    /// Sum over tokens by a constant length, then mean over completions (Dr. GRPO).
+    /// Sum over the tokens of a completion, divided by a constant length, then mean over completions (Dr. GRPO).
     Constant,
 }
 
@@ -382,9 +387,10 @@ pub struct Optim {
     /// Rollout steps over which the learning rate grows linearly.
     #[schemars(range(max = bounds::STEPS))]
     pub warmup_steps: u64,
-    /// Whether the first of them has a learning rate of 0, as in verl: it samples, and moves nothing.
+    /// True if the first of these steps has a learning rate of 0, as in verl. That step samples, and moves
+    /// nothing.
     pub warmup_from_zero: bool,
-    /// What becomes of the learning rate after its warm-up, until `train.steps`.
+    /// The course of the learning rate after its warm-up, until `train.steps`.
     #[serde(deserialize_with = "kind::named", serialize_with = "kind::by_name")]
     pub schedule: Schedule,
     /// Decoupled weight decay, on matrices only.
@@ -393,7 +399,7 @@ pub struct Optim {
     /// Global norm to which larger gradients are scaled down.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub max_grad_norm: f64,
-    /// The format that moments are kept in.
+    /// The number format of the moments.
     pub moments: MomentType,
 }
 
@@ -412,14 +418,15 @@ impl Default for Optim {
     }
 }
 
-/// The format that an optimizer's moments are kept in.
+/// The number format of an optimizer's moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MomentType {
     /// 32 bits.
     #[default]
     Float32,
-    /// 8 bits, and a scale for every 64 of them: a quarter of the memory, and rounded.
+    /// 8 bits for each moment, and a scale for every 64 moments. They take a quarter of the memory, and are
+    /// rounded.
     Int8,
 }
 
@@ -427,7 +434,7 @@ pub enum MomentType {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum OptimKind {
-    /// Every weight moves by the mean of its gradients over the root of the mean of their squares.
+    /// Every weight moves by the mean of its gradients, divided by the root of the mean of their squares.
     #[serde(rename = "adamw")]
     AdamW {
         /// Decay of the mean of gradients, in [0, 1).
@@ -438,27 +445,27 @@ pub enum OptimKind {
         #[serde(default = "default_beta2")]
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         beta2: f64,
-        /// Added to the root of the mean of squared gradients.
+        /// Number that is added to the root of the mean of squared gradients.
         #[serde(default = "default_epsilon")]
         #[schemars(extend("exclusiveMinimum" = 0.0))]
         epsilon: f64,
     },
-    /// Hidden matrices move about equally far in all directions that their gradients have (Muon), and
-    /// everything else as under `adamw`, at the same learning rate.
+    /// Hidden matrices move about equally far in all directions that their gradients have (Muon). Everything else
+    /// moves as under `adamw`, at the same learning rate.
     Muon {
         /// Decay of the sum of a matrix's gradients, in [0, 1).
         #[serde(default = "default_momentum")]
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         momentum: f64,
-        /// For everything else: decay of the mean of gradients, in [0, 1).
+        /// Decay of the mean of gradients, in [0, 1), for everything else.
         #[serde(default = "default_beta1")]
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         beta1: f64,
-        /// For everything else: decay of the mean of squared gradients, in [0, 1).
+        /// Decay of the mean of squared gradients, in [0, 1), for everything else.
         #[serde(default = "default_beta2")]
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         beta2: f64,
-        /// For everything else: added to the root of the mean of squared gradients.
+        /// Number that is added to the root of the mean of squared gradients, for everything else.
         #[serde(default = "default_epsilon")]
         #[schemars(extend("exclusiveMinimum" = 0.0))]
         epsilon: f64,
@@ -475,67 +482,70 @@ impl Default for OptimKind {
     }
 }
 
-/// What becomes of a learning rate after its warm-up.
+/// The course of a learning rate after its warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[schemars(transform = kind::name_or_table)]
 pub enum Schedule {
-    /// It stays.
+    /// It stays the same.
     #[default]
     Constant,
     /// It falls in a straight line.
     Linear {
-        /// What is left of it after the last step, as a share, in [0, 1].
+        /// Share of the learning rate that is left after the last step, in [0, 1].
         #[serde(default)]
         #[schemars(range(min = 0.0, max = 1.0))]
         end_ratio: f64,
     },
     /// It falls by half a cosine: slowly, fast and slowly again.
     Cosine {
-        /// What is left of it after the last step, as a share, in [0, 1].
+        /// Share of the learning rate that is left after the last step, in [0, 1].
         #[serde(default)]
         #[schemars(range(min = 0.0, max = 1.0))]
         end_ratio: f64,
     },
 }
 
-/// How long to train, and how a step is cut up.
+/// The length of the run, and the way in which a step is cut up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Train {
     /// Rollout steps.
     #[schemars(range(min = 1, max = bounds::STEPS))]
     pub steps: u64,
-    /// How often the training prompts are drawn, all of them: the run ends with the step that has drawn
-    /// the last one, if `steps` does not end it before. With dynamic sampling a step draws more than it
-    /// trains on. `optim.schedule` goes by `steps` all the same.
+    /// Number of passes over the training prompts. The run ends with the step that has drawn the last prompt, if
+    /// `steps` does not end it before. With dynamic sampling a step draws more prompts than it trains on.
+    /// `optim.schedule` goes by `steps` all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = bounds::STEPS), extend("exclusiveMinimum" = 0.0))]
     pub epochs: Option<f64>,
     /// Completions per optimizer update; at most `prompts_per_step` × `group_size`.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub mini_batch: usize,
-    /// Tokens that go through the model at once. Changes memory and speed, not the result.
+    /// Tokens that go through the model at once. This number changes memory and speed, not the result.
     #[schemars(range(min = 1, max = bounds::AT_ONCE))]
     pub micro_batch_tokens: usize,
-    /// What an update keeps of its way through the layers. Changes memory and speed, not the result.
+    /// The intermediate values that an update keeps from its way through the layers. They change memory and speed,
+    /// not the result.
     pub recompute: Recompute,
-    /// Whether what is kept of a layer waits in the machine's memory. Changes memory and speed, not the
-    /// result; on the CPU it changes nothing.
+    /// True if the kept values of a layer wait in the machine's memory, not in the device's. This changes memory
+    /// and speed, not the result; on the CPU it changes nothing.
     pub offload: bool,
-    /// Whether completions of one prompt share it in an update. Changes memory and speed, not the result.
+    /// The cases in which completions of one prompt share it in an update. This changes memory and speed, not the
+    /// result.
     pub share_prompts: SharePrompts,
-    /// Whose log-probabilities the loss takes for the old policy's. `loss.importance_cap` compares the two, and has them
-    /// recomputed.
+    /// The source of the old policy's log-probabilities in the loss. `loss.importance_cap` compares the two
+    /// sources, so it has them recomputed.
     pub old_logprobs: OldLogprobs,
-    /// How many updates a mini-batch gets; one by default.
+    /// The number of updates that a mini-batch gets; by default one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<Adaptive>,
-    /// Updates in a row that may be skipped because their gradient is not finite; after one more the run ends. 0 bears any
-    /// number.
+    /// Updates in a row that may be skipped because their gradient is not finite. After one more the run ends. 0
+    /// allows any number.
     #[schemars(range(max = bounds::STEPS))]
     pub max_skipped: u64,
-    /// Evaluations in a row without a new best held-out accuracy after which the run ends; never by default.
+    /// Evaluations in a row without a new best held-out accuracy after which the run ends. By default they never
+    /// end it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::STEPS))]
     pub patience: Option<u64>,
@@ -564,38 +574,39 @@ impl Default for Train {
     }
 }
 
-/// What an update keeps of its way through the layers.
+/// The intermediate values that an update keeps from its way through the layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Recompute {
-    /// As much as the memory has room for by the plan.
+    /// As many as the memory has room for by the plan.
     #[default]
     Auto,
-    /// Of each layer its input: the layer is computed once more on the way back.
+    /// The input of each layer. The layer is computed once more on the way back.
     Layers,
-    /// Everything that takes a product of matrices to compute again.
+    /// All values whose computation takes a product of matrices.
     None,
 }
 
-/// Whether completions of one prompt share it in an update.
+/// The cases in which completions of one prompt share it in an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SharePrompts {
-    /// Where that saves a twentieth of the tokens.
+    /// They share it if that saves a twentieth of the tokens.
     #[default]
     Auto,
-    /// Wherever a mini-batch has several of one prompt.
+    /// They share it whenever a mini-batch has several of them.
     Always,
-    /// Never.
+    /// They never share it.
     Never,
 }
 
-/// Whose log-probabilities the loss takes for the old policy's.
+/// A source of the old policy's log-probabilities in the loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OldLogprobs {
-    /// The sampler's; with `rollout.max_staleness` above 0 always, and else the trainer's, which cost a pass through the model, once on the same weights the two differ by more than
-    /// 0.005 on average. In 16 bits the first step uses the trainer's, to measure the difference.
+    /// The sampler's, or the trainer's while the two differ by more than 0.005 on average on the same weights. The
+    /// trainer's cost a pass through the model. In 16 bits the first step uses the trainer's, to measure the
+    /// difference. With `rollout.max_staleness` above 0 it is always the sampler's.
     #[default]
     Auto,
     /// The sampler's.
@@ -604,26 +615,26 @@ pub enum OldLogprobs {
     Recomputed,
 }
 
-/// How held-out accuracy is measured.
+/// The measurement of held-out accuracy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Eval {
-    /// Steps between two evaluations; there is always one before the first step and one at the end.
+    /// Steps between two evaluations. There is always one before the first step and one at the end.
     #[schemars(range(min = 1, max = bounds::STEPS))]
     pub every: u64,
-    /// Completions per held-out prompt, whose accuracies are averaged.
+    /// Completions per held-out prompt. Their accuracies are averaged.
     #[schemars(range(min = 1, max = bounds::GROUP))]
     pub samples: usize,
-    /// Divides the logits; 0.0 always takes the most likely token.
+    /// Divisor of the logits; 0.0 always takes the most likely token.
     #[schemars(range(min = 0.0))]
     pub temperature: f64,
     /// Sample among the most likely tokens that together have this probability, in (0, 1].
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub top_p: f64,
-    /// Held-out prompts that are used, at most; 0 is all of them.
+    /// Largest number of held-out prompts that are used; 0 is all of them.
     #[schemars(range(max = bounds::SIZE))]
     pub prompts: usize,
-    /// Further sets to evaluate on, each under a name of its own.
+    /// Further sets of prompts to evaluate on, each under a name of its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<EvalSet>,
 }
@@ -634,48 +645,48 @@ impl Default for Eval {
     }
 }
 
-/// A set of prompts to evaluate on besides the held-out ones, when those are; nothing depends on what comes of it.
+/// A set of prompts that is evaluated together with the held-out prompts. Nothing depends on its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EvalSet {
-    /// Its name, of letters, digits, `-`, `_` and `.`: `eval/NAME/accuracy` is the metric of its accuracy.
+    /// Name of the set, of letters, digits, `-`, `_` and `.`. The metric `eval/NAME/accuracy` is its accuracy.
     #[schemars(length(min = 1, max = 64))]
     pub name: String,
-    /// File or folder of rows, or a data set on the Hub; columns are those of `data.columns`, and `data.prompt` and
-    /// `data.system` hold.
+    /// File or folder of rows, or a data set on the Hub. Its columns are those of `data.columns`, and
+    /// `data.prompt` and `data.system` hold for it too.
     pub data: PathBuf,
-    /// Which subset of a folder or a data set on the Hub.
+    /// The subset of a folder or a data set on the Hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub subset: Option<String>,
-    /// Which split of it; `test` if it has one and nothing is said.
+    /// The split of a folder or a data set on the Hub. By default it is `test`, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub split: Option<String>,
-    /// Prompts that are used, at most; 0 is all of them.
+    /// Largest number of prompts that are used; 0 is all of them.
     #[serde(default)]
     #[schemars(range(max = bounds::SIZE))]
     pub prompts: usize,
-    /// Completions per prompt; `eval.samples` without it.
+    /// Completions per prompt; by default `eval.samples`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::GROUP))]
     pub samples: Option<usize>,
 }
 
-/// When the run is saved.
+/// The checkpoints that the run saves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Checkpoint {
-    /// Steps between two checkpoints; there is always one at the end.
+    /// Steps between two checkpoints. There is always one at the end.
     #[schemars(range(min = 1, max = bounds::STEPS))]
     pub every: u64,
-    /// Newest checkpoints that stay on disk; 0 is all of them.
+    /// Number of checkpoints that stay on disk, the newest ones; 0 is all of them.
     #[schemars(range(max = bounds::STEPS))]
     pub keep: usize,
-    /// Saves the run also after an evaluation with a new best held-out accuracy, and keeps that checkpoint besides the
-    /// newest.
+    /// True if the run is also saved after an evaluation with a new best held-out accuracy. That checkpoint is
+    /// kept besides the newest.
     pub best: bool,
-    /// The number format of its weights. A run trains float32; where this is narrower, the
+    /// The number format of a checkpoint's weights. A run trains float32. If this format is narrower, the
     /// checkpoint's `trainer/` folder holds the float32 weights too, for `--resume`.
     pub dtype: CheckpointDtype,
 }
@@ -690,11 +701,13 @@ impl Default for Checkpoint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Record {
-    /// Steps whose tokens and log-probabilities stay there, besides the texts: those that this number divides; 0 is
-    /// none of them. Those since the last checkpoint are always there, and a resumed run takes them from there.
+    /// Interval, in steps, at which tokens and log-probabilities stay in the database, besides the texts: they
+    /// stay for every step that this number divides. 0 keeps none of them. The steps since the last checkpoint
+    /// always keep theirs, and a resumed run takes them from there.
     #[schemars(range(max = bounds::STEPS))]
     pub tokens_every: u64,
-    /// Its size, about, from which on the completions of the oldest steps are removed; 0 is none. Metrics stay.
+    /// Approximate size of the database above which the completions of the oldest steps are removed; 0 is no
+    /// limit. Metrics stay.
     #[schemars(range(max = bounds::SIZE))]
     pub max_megabytes: u64,
 }
@@ -712,9 +725,9 @@ pub enum CheckpointDtype {
     /// The format of the model that the run starts from; float32 for a new one.
     #[default]
     Auto,
-    /// Four bytes: the weights as they were trained.
+    /// Four bytes, which hold the weights as they were trained.
     Float32,
-    /// Two bytes with the range of float32: what most models are published in.
+    /// Two bytes with the range of float32. Most models are published in this format.
     Bfloat16,
     /// Two bytes, more precise and with less range.
     Float16,
@@ -760,7 +773,7 @@ fn dapo_high() -> f64 {
     0.28
 }
 
-/// Zheng et al. 2025, section 5.1; likewise the upper bound.
+/// The lower bound of Zheng et al. 2025, section 5.1. The upper bound is from there too.
 fn gspo_low() -> f64 {
     3e-4
 }
@@ -769,7 +782,7 @@ fn gspo_high() -> f64 {
     4e-4
 }
 
-/// As SkyRL; likewise that there is no lower bound.
+/// SkyRL's upper bound. SkyRL has no lower bound by default either.
 fn cispo_high() -> f64 {
     4.0
 }

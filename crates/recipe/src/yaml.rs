@@ -1,9 +1,9 @@
-//! YAML as a tree whose nodes know their places: recipes are read from it, and the configurations of
-//! other programs.
+//! YAML as a tree whose nodes know their places. Recipes and the configurations of other programs are read from
+//! it.
 //!
-//! As much of YAML as a configuration needs: one document of mappings, sequences and scalars, with texts as
-//! keys, each once. Anchors, aliases and tags are refused where they stand, so that nothing is ever
-//! expanded; nesting is bounded by the parser. What a scalar is decides `scalar`, by YAML 1.2.
+//! The module reads as much of YAML as a configuration needs: one document of mappings, sequences and scalars,
+//! with texts as keys, each key once. Anchors, aliases and tags are refused where they stand, so that nothing is
+//! ever expanded. The parser bounds the nesting. `scalar` decides what a scalar is, by YAML 1.2.
 
 mod document;
 mod scalar;
@@ -21,10 +21,10 @@ pub(crate) use document::document;
 pub use scalar::Scalar;
 pub(crate) use write::to_toml;
 
-/// Levels of blocks inside each other, and the same of brackets; a recipe has five.
+/// The most levels of nested blocks, and the most levels of nested brackets. A recipe has five.
 const MAX_DEPTH: usize = 32;
 
-/// Whether a file of that name is read as YAML.
+/// Tells whether a file of that name is read as YAML.
 pub(crate) fn is_yaml(path: &Path) -> bool {
     path.extension()
         .is_some_and(|end| end.eq_ignore_ascii_case("yaml") || end.eq_ignore_ascii_case("yml"))
@@ -33,20 +33,21 @@ pub(crate) fn is_yaml(path: &Path) -> bool {
 /// A value and its place.
 #[derive(Debug)]
 pub struct Node {
-    /// Bytes of the text; of a mapping or sequence that is no `{…}` or `[…]` its first line.
+    /// The bytes of the value in the text. A mapping without `{…}`, or a sequence without `[…]`, has those of its
+    /// first key or item.
     pub span: Range<usize>,
     /// The value.
     pub kind: Kind,
 }
 
 impl Node {
-    /// Whether it has keys.
+    /// Tells whether it has keys.
     pub(crate) fn is_mapping(&self) -> bool {
         matches!(self.kind, Kind::Mapping(_))
     }
 }
 
-/// What a node is.
+/// The kind of a node, with its value.
 #[derive(Debug)]
 pub enum Kind {
     /// A number, a truth value, a text or nothing.
@@ -62,13 +63,13 @@ pub enum Kind {
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// Its bytes of the text.
+    /// The bytes of the key in the text.
     pub span: Range<usize>,
     /// The value.
     pub value: Node,
 }
 
-/// The one document in `text`; none when there are only comments.
+/// Reads the one document in `text`. Returns `None` if there are only comments.
 ///
 /// # Errors
 /// When the text is no YAML, has more in it than a configuration needs, or is nested too deeply.
@@ -113,7 +114,7 @@ impl<'text> Reader<'text> {
         self.parser.next().transpose().map_err(|error| self.syntax(&error))
     }
 
-    /// The node that `event` begins. Its depth is that of the text, which the parser bounds.
+    /// Reads the node that `event` begins. It nests as deeply as the text, which the parser bounds.
     fn node(&mut self, event: Event<'text>, span: Span) -> Result<Node, Problem> {
         if let Some(tag) = span.tag_span() {
             return Err(problem(
@@ -192,8 +193,8 @@ impl<'text> Reader<'text> {
         }
     }
 
-    /// What comes next inside a collection, where the text can't end. Refuses the anchor of the node
-    /// before.
+    /// Returns the next event inside a collection, where the text can't end. Refuses an anchor: its event comes
+    /// after that of its node.
     fn inner(&mut self) -> Result<(Event<'text>, Span), Problem> {
         match self.next()? {
             Some((Event::Anchor(..), span)) => Err(problem(
@@ -214,8 +215,8 @@ impl<'text> Reader<'text> {
         span.byte_range().unwrap_or(0..0)
     }
 
-    /// What the parser itself says. Its words for the commonest faults are about its insides, so these
-    /// have others.
+    /// Makes a problem of the parser's own error. Its words for the commonest faults are about its insides, so
+    /// they are replaced.
     fn syntax(&self, error: &ScanError) -> Problem {
         let mut at = error.marker().byte_offset().unwrap_or(0).min(self.text.len());
         let is_tab = matches!(
@@ -226,7 +227,7 @@ impl<'text> Reader<'text> {
                 | ErrorKind::TabAtBlockScalarStart
                 | ErrorKind::TabInPlainScalar
         );
-        // The parser may have gone past it, or have stopped at a text that the tab's line would go on.
+        // The parser may have gone past the tab, or stopped at a text that the tab's line would continue.
         let line = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
         if is_tab && !self.text[at..].starts_with('\t') {
             let before = self.text[line..at].rfind('\t').map(|tab| line + tab);
@@ -234,7 +235,7 @@ impl<'text> Reader<'text> {
             let next_line = || self.text[at..].find("\n\t").map(|end| at + end + 1);
             at = before.or_else(next_line).or_else(after).unwrap_or(at);
         }
-        // One character, if there is one on that line, or the caret would be nowhere.
+        // The span is one character, if there is one on that line. Otherwise the caret would be nowhere.
         let width = self.text[at..].chars().next().filter(|c| *c != '\n').map_or(0, char::len_utf8);
         let (message, help): (Cow<'_, str>, _) = match error.kind() {
             _ if is_tab || self.text[at..].starts_with('\t') => {
@@ -263,7 +264,7 @@ impl<'text> Reader<'text> {
     }
 }
 
-/// What to do about a fault that the parser's words leave unclear.
+/// Returns advice for a fault that the parser's words leave unclear.
 fn hint(kind: &ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::MappingValueNotAllowed
@@ -280,7 +281,7 @@ fn hint(kind: &ErrorKind) -> Option<&'static str> {
     }
 }
 
-/// The place of a collection: from bracket to bracket, or where its first line begins.
+/// Returns the place of a collection: from bracket to bracket, or that of its first key or item.
 fn whole(
     style: StructureStyle,
     start: Range<usize>,
@@ -307,7 +308,7 @@ fn problem(span: Range<usize>, message: &str, label: &str, help: &str) -> Proble
 mod tests {
     use super::*;
 
-    /// Everything that a text may hold besides one plain document is refused, and where it stands.
+    /// Everything that a text may hold besides one plain document is refused, at the place where it stands.
     #[test]
     fn what_is_not_read_is_pointed_at() {
         for (text, at, words) in [

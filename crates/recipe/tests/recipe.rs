@@ -1,5 +1,5 @@
-//! What recipes mean: that those here are valid, in either notation, and that the schema is current. How
-//! errors look is tested with the program.
+//! Tests of the meaning of recipes: the recipes here are valid in either notation, and the schema is current. The
+//! look of errors is tested with the program.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -64,7 +64,7 @@ program = ["python3", "judge.py"]
     let parts = vec![part("answer", 0.9, math), part("program", 1.0, command)];
     assert_eq!(reward.kind, Some(RewardKind::Weighted { parts }));
     assert_eq!((reward.right, reward.wrong), (1.0, 0.0));
-    // What a resumed run is compared by, and a checkpoint keeps, says it in the same way.
+    // The written recipe means the same. A resumed run is compared by it, and a checkpoint keeps it.
     let written = loaded.recipe.to_toml();
     let again = Recipe::parse(Path::new("recipe.toml"), &written, &[]).unwrap();
     assert_eq!(again.recipe, loaded.recipe);
@@ -76,7 +76,7 @@ fn parse(tables: &str, overrides: &[&str]) -> Result<Recipe, RecipeError> {
     loaded.map(|loaded| loaded.recipe)
 }
 
-/// What the recipe means, which is the same when it is written out and read again.
+/// Returns the meaning of a recipe, which is the same when the recipe is written out and read again.
 fn valid(tables: &str) -> Recipe {
     let recipe = parse(tables, &[]).unwrap_or_else(|error| panic!("{tables}: {error}"));
     let again = Recipe::parse(Path::new("recipe.toml"), &recipe.to_toml(), &[]).unwrap();
@@ -106,7 +106,7 @@ fn a_table_without_a_kind_has_the_options_of_the_first() {
             LossKind::Cispo { clip_ratio_low: 1.0, clip_ratio_high: 5.0 },
         ),
     ] {
-        // Before the first table of the file.
+        // These keys stand before the first table of the file.
         let text = format!("{tables}\n{FILES}");
         let loaded = Recipe::parse(Path::new("recipe.toml"), &text, &[]).unwrap();
         assert_eq!(loaded.recipe.loss.kind, kind, "{tables}");
@@ -245,7 +245,7 @@ fn a_critic_of_its_own_is_not_trained_in_float16() {
     assert!(parse("", &sets[..2]).is_ok());
 }
 
-/// Settings that change nothing, and what each of them needs; beside that it is valid.
+/// Each case has settings that change nothing, and what they need. With that, the recipe is valid.
 #[test]
 fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
     let length = "reward.length.target=9";
@@ -279,7 +279,7 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
             &["sampling.dynamic=false", "sampling.max_surplus_age=2"],
             "sampling.max_surplus_age",
             "sampling.dynamic = \"filter\" or \"replace\"",
-            // A group of which nothing is left is sampled anew.
+            // If nothing is left of a group, it is sampled anew.
             "reward.overlong.filter=true",
         ),
         (
@@ -400,11 +400,11 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
         assert!(error.contains("(set by --set "), "{error}");
         let mended = [settings, &[with]].concat();
         let recipe = parse("", &mended).unwrap_or_else(|error| panic!("{mended:?}: {error}"));
-        // What is written out goes without what changes nothing.
+        // A recipe that is written out lacks the settings that change nothing.
         let again = Recipe::parse(Path::new("recipe.toml"), &recipe.to_toml(), &[]).unwrap();
         assert_eq!(again.recipe.to_toml(), recipe.to_toml());
     }
-    // In a file it is pointed at, and in a list too.
+    // In a file the error points at the setting, even in a list.
     let part = "[reward]\nkind = \"weighted\"\n[[reward.parts]]\nname = \"a\"\nweight = 1\n\
                 kind = \"regex\"\npattern = \"a\"\nmatches = true\ntail = 9";
     let error = parse(part, &[]).unwrap_err().to_string();
@@ -460,12 +460,12 @@ group_size = 16 # per prompt
     [reward.overlong]
     filter = true
     "#);
-    // What the run folder keeps is a recipe that means the same.
+    // The run folder keeps a recipe that means the same.
     let again = Recipe::parse(Path::new("recipe.toml"), &loaded.text, &[]).unwrap();
     assert_eq!(again.recipe, loaded.recipe);
 }
 
-/// Or who changes a built-in recipe could not turn off what another key of it needs.
+/// Without this, nobody could turn off a setting of a built-in recipe that another key of it needs.
 #[test]
 fn an_override_without_a_value_takes_a_key_out() {
     let toml = "[model]\npath = 'model'\n\n[data]\ntask = { kind = 'addition', digits = 2 }\n\n\
@@ -511,7 +511,7 @@ fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
     let joined = |name: &str| Some(here.join(name));
     assert_eq!(loaded.recipe.model.path, joined("qwen/tiny"));
     assert_eq!(loaded.recipe.data.train, joined("data/train.jsonl"));
-    // A name on the Hub, as nothing is there.
+    // This is a name on the Hub, because no such path exists.
     assert_eq!(loaded.recipe.data.heldout.as_deref(), Some(Path::new("openai/gsm8k")));
     let Some(RewardKind::Weighted { parts }) = &loaded.recipe.reward.kind else { panic!() };
     let RewardKind::Command { program, .. } = &parts[0].kind else { panic!() };
@@ -523,7 +523,7 @@ fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
         loaded.recipe
     );
 
-    // Only what the Hub may have is a name, and a revision may have slashes.
+    // Only a text that the Hub may have is a name, and a revision may have slashes.
     for (name, is_path) in [("org/set@refs/pr/1", false), ("rows.ndjson", true), ("qwen", true)] {
         let text = format!("[model]\npath = 'org/m'\n[data]\ntrain = '{name}'\n");
         let loaded = Recipe::load_text(&here.join("a.toml"), &text, &[]).unwrap();
@@ -560,7 +560,7 @@ fn a_program_may_leave_out_what_a_file_may_not() {
     assert_eq!(Loaded::from(named).name, "mine");
 }
 
-/// A number without a bound ends the process where a list of so many entries is made.
+/// A number without a bound can end the process where a list of so many entries is made.
 #[test]
 fn every_whole_number_has_a_bound() {
     fn walk(schema: &Value, at: &str, unbounded: &mut Vec<String>) {
@@ -637,7 +637,7 @@ fn what_no_memory_holds_is_refused_with_the_bound() {
         let error = Recipe::parse(Path::new("recipe.toml"), &text, &set).unwrap_err().to_string();
         assert!(error.contains(problem), "{set:?}: {error}");
     }
-    // The largest that are taken.
+    // These are the largest numbers that are accepted.
     let most = ["rollout.group_size=65536", "sampling.prompts_per_step=256", "eval.samples=33554"];
     let most = most.map(str::to_owned);
     assert!(Recipe::parse(Path::new("recipe.toml"), &with_files(""), &most).is_ok());
@@ -713,7 +713,7 @@ fn every_recipe_here_is_valid_and_means_the_same_in_yaml() {
         let text = fs::read_to_string(&path).unwrap();
         let table: toml::Table = toml::from_str(&text).unwrap();
         let as_yaml = yaml(&serde_json::to_value(&table).unwrap(), 0);
-        let as_json = serde_json::to_string_pretty(&table).unwrap(); // Which is YAML too.
+        let as_json = serde_json::to_string_pretty(&table).unwrap(); // JSON is YAML too.
         for overrides in [&[][..], &overrides.map(String::from)] {
             let read = |path: &Path, text: &str| {
                 Recipe::parse(path, text, overrides).unwrap_or_else(|error| {
@@ -725,7 +725,7 @@ fn every_recipe_here_is_valid_and_means_the_same_in_yaml() {
                 let other = read(&path.with_extension("yaml"), text);
                 assert_eq!(other.recipe, loaded.recipe, "{}", path.display());
                 assert_eq!(other.name, loaded.name);
-                // What the run folder keeps is TOML and means the same.
+                // The run folder keeps TOML, which means the same.
                 let kept = Recipe::parse(Path::new("recipe.toml"), &other.text, &[]).unwrap();
                 assert_eq!(kept.recipe, loaded.recipe, "{}", other.text);
             }
@@ -750,7 +750,7 @@ fn every_recipe() -> Vec<std::path::PathBuf> {
     found
 }
 
-/// A value in YAML's block style, as people write it.
+/// Writes a value in YAML's block style, as people do.
 fn yaml(value: &serde_json::Value, depth: usize) -> String {
     use serde_json::Value;
     let indent = "  ".repeat(depth);
@@ -843,7 +843,7 @@ rollout:
     assert_eq!(again.recipe, loaded.recipe);
 }
 
-/// Section 4.1 of Yu et al. 2025, number by number.
+/// Checks the numbers of section 4.1 of Yu et al. 2025, one by one.
 #[test]
 fn the_paper_s_run_has_the_paper_s_numbers() {
     let path = recipes().join("paper/dapo-qwen2.5-32b.toml");
@@ -862,7 +862,7 @@ fn the_paper_s_run_has_the_paper_s_numbers() {
     assert!(sampling.dynamic == Dynamic::Filter && sampling.max_rounds == 0);
     assert_eq!((rollout.temperature, rollout.top_p), (1.0, 1.0));
     assert_eq!((eval.samples, eval.temperature, eval.top_p), (32, 1.0, 0.7));
-    // Those that it has been scaled down to: the same but for sizes.
+    // The scaled-down recipes are the same but for sizes.
     for card in ["24gb", "80gb"] {
         let path = recipes().join(format!("paper/dapo-{card}.toml"));
         let scaled = Recipe::load(&path, &[]).unwrap().recipe;

@@ -1,3 +1,5 @@
+//! The verifier `Choice`, for the letter of a multiple-choice question.
+
 mod marker;
 
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
@@ -8,18 +10,18 @@ use crate::text::last_box;
 /// The longest last line, in bytes, that is taken for a statement of the answer.
 const MAX_LINE: usize = 1024;
 
-/// The letter of a multiple-choice question.
+/// The verifier for the letter of a multiple-choice question.
 ///
-/// The answer is looked for in three places, and the first that names a letter decides:
+/// The answer is looked for in three places. The first place that names a letter decides:
 ///
-/// 1. the last `\boxed{…}`, which begins with it;
-/// 2. what follows the last answer marker, such as `Answer:`, `the correct option is`, `答案：` or
-///    `Respuesta:`, in any dress (`**(B)**`, `\text{B}`, `Option B`);
+/// 1. the last `\boxed{…}`, if it begins with the letter;
+/// 2. the text behind the last answer marker, such as `Answer:`, `the correct option is`, `答案：` or `Respuesta:`,
+///    in any dress (`**(B)**`, `\text{B}`, `Option B`);
 /// 3. the last line that isn't blank, if it is short, has no such marker, and names just one letter.
 ///
-/// A letter stands alone: the `B` of `Bob` is none, nor is the `A` of `A triangle`. Whoever names
-/// two (`Answer: A or B`) has named none. Full-width letters, and the Arabic and Bengali ones that
-/// translated questions use, count as the Latin ones in their place.
+/// A letter stands alone: the `B` of `Bob` is no letter, nor is the `A` of `A triangle`. A completion that names
+/// two letters (`Answer: A or B`) has named none. Full-width letters count as the Latin letters in their place,
+/// and so do the Arabic and Bengali letters that translated questions use.
 ///
 /// The reference is the letter, bare or in any of these forms.
 ///
@@ -34,10 +36,10 @@ const MAX_LINE: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Choice {
-    /// What the choices are called. Not only letters will do.
+    /// The names of the choices. They need not be letters.
     pub letters: Vec<String>,
-    /// Whether a completion may write them small. In the last line, a small letter must then stand
-    /// in brackets or alone.
+    /// True if a completion may write the letters small. In the last line, a small letter must then stand in
+    /// brackets or alone.
     pub lowercase: bool,
 }
 
@@ -73,11 +75,11 @@ struct Letters<'names> {
 /// A letter in a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Found<'text> {
-    /// Which of the letters it is.
+    /// The index of the letter among the names.
     choice: usize,
-    /// As it stands there.
+    /// The letter as it stands in the text.
     text: &'text str,
-    /// What follows.
+    /// The text behind the letter.
     rest: &'text str,
 }
 
@@ -94,12 +96,12 @@ impl Letters<'_> {
         }
     }
 
-    /// The letter that a text begins with, dress and words like `option` left aside.
+    /// Finds the letter that a text begins with. Dress and words like `option` are left aside.
     fn leading(self, text: &str) -> Option<Found<'_>> {
         self.at(marker::undressed(text))
     }
 
-    /// The letter, unless another one follows as an alternative.
+    /// Returns the letter, unless another letter follows as an alternative.
     fn only<'text>(self, found: Found<'text>) -> Option<Found<'text>> {
         let rest =
             found.rest.trim_start_matches(|c: char| c.is_whitespace() || ")]}*$）".contains(c));
@@ -109,10 +111,10 @@ impl Letters<'_> {
         joined.is_none_or(|other| other.choice == found.choice).then_some(found)
     }
 
-    /// The one letter that the last line names.
+    /// Finds the one letter that the last line names.
     fn in_last_line(self, text: &str) -> Option<Found<'_>> {
         let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
-        // What is said of an answer there would otherwise count: `The answer is not B.`
+        // Otherwise anything said about an answer there would count: `The answer is not B.`
         if line.len() > MAX_LINE || marker::places(line).next().is_some() {
             return None;
         }
@@ -136,7 +138,7 @@ impl Letters<'_> {
         only
     }
 
-    /// The letter that stands right at the start of a text, the longest that fits.
+    /// Finds the letter that stands right at the start of a text. The longest name that fits wins.
     fn at(self, text: &str) -> Option<Found<'_>> {
         let fitting = self.names.iter().enumerate().filter_map(|(choice, name)| {
             let length = self.length_of(name, text).filter(|length| *length > 0)?;
@@ -147,7 +149,7 @@ impl Letters<'_> {
         fitting.max_by_key(|found| found.text.len())
     }
 
-    /// How many bytes of a text spell `name`, if it begins with it.
+    /// Returns how many bytes of a text spell `name`, if the text begins with it.
     fn length_of(self, name: &str, text: &str) -> Option<usize> {
         let mut characters = text.chars();
         for wanted in name.chars().map(latin) {
@@ -162,16 +164,16 @@ impl Letters<'_> {
     }
 }
 
-/// Whether a character goes on with the word before it. Chinese and its neighbours are written
-/// without spaces, so their characters do not.
+/// Tells whether a character goes on with the word before it. Chinese and its neighbours are written without
+/// spaces, so their characters do not.
 fn continues(c: char) -> bool {
     let unspaced = matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}'
         | '\u{ac00}'..='\u{d7a3}');
     c.is_alphanumeric() && !unspaced
 }
 
-/// Whether an `A` is the article, or an `I` the pronoun: a word in small letters follows, and not
-/// one that goes on about the answer.
+/// Tells whether an `A` is the article, or an `I` the pronoun: a word in small letters follows, and not a word
+/// that goes on about the answer.
 fn is_word(letter: &str, rest: &str) -> bool {
     const GOES_ON: [&str; 14] = [
         "is", "as", "because", "since", "for", "which", "due", "where", "that", "and", "or", "but",
@@ -184,7 +186,7 @@ fn is_word(letter: &str, rest: &str) -> bool {
         && word.is_some_and(|word| !word.is_empty() && !GOES_ON.contains(&word))
 }
 
-/// The Latin letter that another script's stands for, or the character itself.
+/// Returns the Latin letter that another script's letter stands for, or the character itself.
 fn latin(c: char) -> char {
     match c {
         'Ａ'..='Ｚ' | 'ａ'..='ｚ' | '０'..='９' => {

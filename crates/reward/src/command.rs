@@ -1,4 +1,4 @@
-//! Judging by a program of the user's own.
+//! A verifier that asks a program of the user's own.
 
 mod process;
 
@@ -17,62 +17,63 @@ use serde::{Deserialize, Serialize};
 use crate::RewardError;
 use process::{Fault, Process};
 
-/// Judges by a program of the user's own, one JSON object a line in each direction.
+/// A verifier that asks a program of the user's own, one JSON object a line in each direction.
 ///
-/// The program gets, on its stdin,
+/// The program gets this line on its stdin:
 ///
 /// ```json
 /// {"id": 0, "question": "…", "prompt": "…", "reference": "72", "completion": "… #### 72", "finish": "stop"}
 /// ```
 ///
-/// where `question` is what the data asks, `prompt` is what the model read (the question in its pattern and
-/// chat template), and `finish` is `"stop"` or `"length"`. Before the next
-/// line it writes to its stdout, with the same `id`, either a `score` in `[0, 1]` or a `verdict`
-/// (`"right"`, `"wrong"`, `"unparsable"`, `"over_budget"`, `"error"`) or both, and, if it likes, the
-/// `extracted` answer; other keys are ignored:
+/// `question` is the question of the data. `prompt` is the text that the model read: the question in its pattern
+/// and chat template. `finish` is `"stop"` or `"length"`.
+///
+/// The program writes its answer to its stdout before the next line comes, with the same `id`. An answer has a
+/// `score` in `[0, 1]` or a `verdict` (`"right"`, `"wrong"`, `"unparsable"`, `"over_budget"`, `"error"`) or both.
+/// It may also have the `extracted` answer. Other keys are ignored:
 ///
 /// ```json
 /// {"id": 0, "score": 0.5, "extracted": "72"}
 /// ```
 ///
-/// A score alone is right when it is 1, else wrong with that credit. A verdict alone has credit 1
-/// when it is right, else 0. It must flush its stdout after each line, as Python does with
-/// `print(…, flush=True)`. What it writes to stderr is read away; the end of it is quoted when the
-/// program fails. It should end when its stdin does.
+/// A score alone is right if it is 1, else wrong with that credit. A verdict alone has credit 1 if it is right,
+/// else 0. The program must flush its stdout after each line, as Python does with `print(…, flush=True)`. Its
+/// stderr is read and dropped, but the end of it is quoted if the program fails. The program should end when its
+/// stdin does.
 ///
-/// A copy of the program that ends, writes anything else or more than 1 MiB in a line
-/// ([`Verdict::Error`]), or takes longer than the limit ([`Verdict::OverBudget`]) is killed, and the
-/// next completion starts a new one. Nothing is asked twice. After too many failures in a row the program
+/// A copy of the program fails if it ends or writes anything else or more than 1 MiB in a line
+/// ([`Verdict::Error`]), or takes longer than the limit ([`Verdict::OverBudget`]). It is then killed, and the next
+/// completion starts a new copy. No completion is asked about twice. After too many failures in a row the program
 /// is given up: [`Verifier::score_all`] fails, and every further score is [`Verdict::Error`].
 ///
-/// This is the one verifier that looks at a clock. All others count their work in operations, so
-/// that their verdict is the same under any load; another program's operations can't be counted,
-/// and a limit in seconds is the only one that holds it. Choose it so wide that what runs into it is
-/// a hang, or scores will depend on what else the machine does.
+/// This is the only verifier that looks at a clock. All others count their work in operations, so that their
+/// verdict is the same under any load. The operations of another program can't be counted, and only a limit in
+/// seconds holds it. Choose the limit so wide that only a hang runs into it. Otherwise scores depend on the other
+/// work of the machine.
 pub struct Command {
     options: CommandOptions,
     time_limit: Duration,
     on_failure: Box<dyn Fn(&str) + Send + Sync>,
     next_id: AtomicU64,
-    /// Set when nobody waits for a score any more.
+    /// True if nobody waits for a score any more.
     cancelled: AtomicBool,
     copies: Mutex<Copies>,
-    /// A copy became idle, or may be started, or none will be any more.
+    /// The signal that a copy became idle or may be started, or that no copy will come any more.
     changed: Condvar,
 }
 
-/// What a [`Command`] runs, and how long it puts up with it.
+/// The program of a [`Command`], and its limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CommandOptions {
     /// The program and its arguments. No shell reads them.
     pub program: Vec<String>,
-    /// Seconds that one completion may take, above 0. The first one after a start includes the
-    /// start.
+    /// The seconds that one completion may take, above 0. The first completion after a start includes the start.
     pub time_limit: f64,
-    /// Failures in a row after which the program is started again; after one more it is given up.
+    /// The number of failures in a row after which the program is still started again. After one more it is given
+    /// up.
     pub restarts: u32,
-    /// Copies of the program that run at once, at least 1.
+    /// The number of copies of the program that run at once, at least 1.
     pub processes: usize,
 }
 
@@ -86,23 +87,23 @@ impl Default for CommandOptions {
 #[derive(Default)]
 struct Copies {
     idle: Vec<Process>,
-    /// Idle ones and those at work.
+    /// The number of copies, idle or at work.
     running: usize,
     failures_in_a_row: u32,
-    /// Whether the first failure was told.
+    /// True if the first failure was told.
     told: bool,
-    /// Why the program is started no more.
+    /// The reason why the program is started no more.
     given_up: Option<String>,
 }
 
-/// How long a copy may take to end by itself, when there is nothing more to ask it.
+/// The time that a copy may take to end by itself, when there is nothing more to ask it.
 const GRACE: Duration = Duration::from_millis(500);
 
 impl Command {
-    /// A verifier that starts its program when it is first asked, or by [`Command::start`].
+    /// Makes a verifier that starts its program when it is first asked, or by [`Command::start`].
     ///
     /// # Errors
-    /// When there is no program, no time or no copy.
+    /// Fails if there is no program, no time or no copy.
     pub fn new(options: CommandOptions) -> Result<Self, RewardError> {
         let refuse = |problem: &str| {
             let program = options.program.clone();
@@ -129,7 +130,7 @@ impl Command {
         })
     }
 
-    /// Calls `hear` with the reason when the program fails for the first time, unless that is its last.
+    /// Calls `hear` with the reason when the program fails for the first time, unless it is then given up.
     #[must_use]
     pub fn on_failure(mut self, hear: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_failure = Box::new(hear);
@@ -139,7 +140,7 @@ impl Command {
     /// Starts one copy now, to find out before a long run whether it can be started.
     ///
     /// # Errors
-    /// When the system can't start the program, with its words.
+    /// Fails with the system's words if the system can't start the program.
     pub fn start(&self) -> Result<(), RewardError> {
         let mut copies = self.lock();
         if copies.running == 0 {
@@ -153,8 +154,8 @@ impl Command {
         Ok(())
     }
 
-    /// An idle copy, or a new one; waits while all are at work. None when the program is given up
-    /// or can't be started, and when nobody waits for its score.
+    /// Takes an idle copy or starts a new one. Waits while all copies are at work. Returns `None` if the program
+    /// is given up or can't be started, or if nobody waits for its score.
     fn take(&self) -> Option<Process> {
         let mut copies = self.lock();
         loop {
@@ -187,7 +188,7 @@ impl Command {
         self.changed.notify_one();
     }
 
-    /// Counts a copy that is gone.
+    /// Counts a copy that failed and is gone.
     fn failed(&self, problem: &str) {
         let mut copies = self.lock();
         copies.running -= 1;
@@ -261,20 +262,20 @@ impl Verifier for Command {
     /// Gives up every completion that is being judged, and kills the copies of the program that judge.
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
-        // Whoever waits for a copy looks at it under the lock.
+        // A thread that waits for a copy looks at `cancelled` under the lock.
         drop(self.lock());
         self.changed.notify_all();
     }
 }
 
-/// Ends every copy: its stdin is closed, and what does not end by itself is killed.
+/// Ends every copy: its stdin is closed, and a copy that does not end by itself is killed.
 impl Drop for Command {
     fn drop(&mut self) {
         let mut idle = std::mem::take(&mut self.lock().idle);
         idle.iter_mut().for_each(Process::close);
         let deadline = Instant::now() + GRACE;
         for process in &mut idle {
-            process.has_ended(deadline); // Dropped, it is killed if it has not.
+            process.has_ended(deadline); // If it has not, dropping it kills it.
         }
     }
 }
@@ -285,10 +286,10 @@ impl fmt::Debug for Command {
     }
 }
 
-/// The line that asks for a score.
+/// Makes the line that asks for a score.
 fn request(id: u64, prompt: &Prompt, completion: &Completion) -> Vec<u8> {
     let finish = completion.finish.name();
-    // Inside JSON a line break is written as an escape, so this is one line.
+    // JSON writes a line break inside a text as an escape, so this is one line.
     let mut line = serde_json::json!({
         "id": id,
         "question": prompt.asked(),
@@ -303,7 +304,7 @@ fn request(id: u64, prompt: &Prompt, completion: &Completion) -> Vec<u8> {
     line
 }
 
-/// The line that answers.
+/// The line of an answer.
 #[derive(Deserialize)]
 struct Answer {
     id: u64,
@@ -313,7 +314,7 @@ struct Answer {
 }
 
 pub(crate) fn read(line: &[u8], id: u64) -> Result<Score, String> {
-    // The problem may quote the line too.
+    // The problem may quote the line too, so it is escaped as well.
     let nonsense = |problem: String| {
         Err(format!("it wrote `{}`: {}", beginning(line).trim_end(), escaped(&problem)))
     };
@@ -340,7 +341,7 @@ pub(crate) fn read(line: &[u8], id: u64) -> Result<Score, String> {
     Ok(Score::partial(verdict, credit as f32, answer.extracted.unwrap_or_default()))
 }
 
-/// As much of a line as a message has room for.
+/// Returns as much of a line as a message has room for.
 fn beginning(line: &[u8]) -> String {
     const ROOM: usize = 80;
     let text: String = String::from_utf8_lossy(&line[..line.len().min(4 * ROOM)]).into_owned();
@@ -350,8 +351,8 @@ fn beginning(line: &[u8]) -> String {
     }
 }
 
-/// The text with its control characters written out, but for line breaks: a program's words must not move the cursor of
-/// whoever reads them.
+/// Writes out the control characters of a text, except line breaks. A program's words must not move the cursor of
+/// their reader.
 fn escaped(text: &str) -> String {
     let safe = |character: char| character == '\n' || !character.is_control();
     text.chars()
@@ -362,7 +363,7 @@ fn escaped(text: &str) -> String {
         .collect()
 }
 
-/// A command line to read, not to run.
+/// Writes a command line to read, not to run.
 fn shown(program: &[String]) -> String {
     program.join(" ")
 }

@@ -1,3 +1,5 @@
+//! The verifier `Countdown`, which computes an expression over given numbers exactly.
+
 use std::{fmt, str::FromStr};
 
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
@@ -15,20 +17,20 @@ const MAX_DEPTH: usize = 64;
 /// The most numbers a problem may have.
 const MAX_NUMBERS: usize = 64;
 
-/// The numbers game: make the target from the numbers with `+ - * /` and brackets.
+/// The verifier for the numbers game: make the target from the numbers with `+ - * /` and brackets.
 ///
-/// The reference is a [`CountdownProblem`]. The answer is the last line of the completion that is
-/// not blank: an expression over whole numbers, optionally with `= 82` behind it. `×`, `÷` and `−`
-/// are accepted; signs before a number are not. The value is computed exactly, in rationals.
+/// The reference is a [`CountdownProblem`]. The answer is the last line of the completion that is not blank: an
+/// expression over whole numbers, optionally with `= 82` behind it. `×`, `÷` and `−` are accepted; signs before a
+/// number are not. The value is computed exactly, in rationals.
 ///
-/// Wrong are a proper expression with another value, with numbers that were not given or not that
-/// often, with a division by zero, and a right one whose `=` says something else. Unparsable is
-/// what is not an expression; over budget what is longer than 1024 bytes or has more than
-/// 64 brackets inside each other.
+/// A proper expression is wrong if it has another value, uses numbers that were not given or not that often, or
+/// divides by zero. A right expression is wrong if its `=` says something else. An answer that is no expression is
+/// unparsable. An answer is over budget if it is longer than 1024 bytes or has more than 64 brackets inside each
+/// other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Countdown {
-    /// Whether every number must be used; else each may be used at most once.
+    /// True if every number must be used. Otherwise each number may be used at most once.
     pub use_all: bool,
 }
 
@@ -62,8 +64,8 @@ impl Verifier for Countdown {
             Err(verdict) => return Score::none(verdict),
         };
         let target = BigRational::from_integer(problem.target.into());
-        // The numbers are checked first, so that only numbers of the problem's size, and no more
-        // than it has, ever go into the arithmetic.
+        // The numbers are checked first. So the arithmetic never gets larger numbers than the problem has, or more
+        // of them.
         let right = self.numbers_fit(&problem, &postfix)
             && value(&postfix).is_some_and(|value| value == target)
             && claim.is_none_or(|claim| target.is_integer() && claim == *target.numer());
@@ -86,8 +88,9 @@ impl Countdown {
     }
 }
 
-/// The exact value of an expression over whole numbers, with `+ - * /` and brackets: `3995`, or `7/2` where it is no whole
-/// number. None of one that can't be read, divides by zero, is longer than 1024 bytes or nested deeper than 64 brackets.
+/// Computes the exact value of an expression over whole numbers, with `+ - * /` and brackets: `3995`, or `7/2` if
+/// it is no whole number. Returns `None` if the expression can't be read, divides by zero, is longer than 1024
+/// bytes or nested deeper than 64 brackets.
 ///
 /// ```
 /// assert_eq!(firebrick_reward::calculate("47 * (80 + 5)").as_deref(), Some("3995"));
@@ -97,10 +100,10 @@ pub fn calculate(expression: &str) -> Option<String> {
     value(&parse(expression).ok()?).map(|value| value.to_string())
 }
 
-/// What a countdown prompt asks: the numbers given and the number wanted.
+/// The question of a countdown prompt: the given numbers and the wanted number.
 ///
-/// As text, which is how it travels in [`Prompt::reference`]: the numbers with spaces between
-/// them, a colon and the target, as in `3 7 25 50 : 82`. Up to 64 numbers below 2⁶⁴.
+/// [`Prompt::reference`] holds it as text: the numbers with spaces between them, a colon and the target, as in
+/// `3 7 25 50 : 82`. There may be up to 64 numbers below 2⁶⁴.
 ///
 /// ```
 /// use firebrick_reward::CountdownProblem;
@@ -112,7 +115,7 @@ pub fn calculate(expression: &str) -> Option<String> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountdownProblem {
-    /// The numbers that may be used; at least one.
+    /// The numbers that may be used, at least one.
     pub numbers: Vec<u64>,
     /// The value to reach.
     pub target: i64,
@@ -190,10 +193,10 @@ impl Operator {
     }
 }
 
-/// Dijkstra's shunting yard: infix text to postfix symbols, with a stack of our own.
+/// Turns infix text into postfix symbols by Dijkstra's shunting yard, with a stack of our own.
 fn parse(text: &str) -> Result<Vec<Symbol>, Verdict> {
     let mut postfix = Vec::new();
-    // Operators that wait for their right operand; `None` is an open bracket.
+    // These operators wait for their right operand. `None` is an open bracket.
     let mut waiting: Vec<Option<Operator>> = Vec::new();
     let mut depth = 0;
     let mut expects_operand = true;
@@ -248,7 +251,7 @@ fn parse(text: &str) -> Result<Vec<Symbol>, Verdict> {
     Ok(postfix)
 }
 
-/// The value of a parsed expression; `None` when it divides by zero.
+/// Computes the value of a parsed expression. Returns `None` if it divides by zero.
 fn value(postfix: &[Symbol]) -> Option<BigRational> {
     let mut stack: Vec<BigRational> = Vec::new();
     for symbol in postfix {
@@ -271,7 +274,7 @@ fn value(postfix: &[Symbol]) -> Option<BigRational> {
     stack.pop()
 }
 
-/// The number behind `=`.
+/// Reads the number behind `=`.
 fn parse_claim(text: &str) -> Option<BigInt> {
     let text = text.trim();
     let digits = text.strip_prefix(['-', '−']);
@@ -318,7 +321,7 @@ mod tests {
         assert_eq!(verdict(&some, "9 3 2 : 4", "9-3-2"), Right);
         assert_eq!(verdict(&some, "24 4 2 : 3", "24÷4/2"), Right);
         assert_eq!(verdict(&some, "24 4 2 : 16", "24−4*2"), Right);
-        // Three eighths over three sixty-fourths: floating point would do, but not in general.
+        // Three eighths over three sixty-fourths would be exact in floating point too, but not every quotient is.
         assert_eq!(verdict(&some, "3 8 3 64 : 8", "(3/8)/(3/64)"), Right);
         assert_eq!(verdict(&some, "8 8 3 3 : 24", "8/(3-8/3)"), Right);
         assert_eq!(verdict(&some, "5 0 : 1", "5/0"), Wrong);

@@ -1,3 +1,5 @@
+//! The verifiers `AnswerLine` and `StrictBox`, after the rules that DAPO published.
+
 mod normalise;
 
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
@@ -6,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use crate::text::last_characters;
 use normalise::normalise;
 
-/// DAPO's published rule: the last `Answer:` line, compared as a text (Yu et al. 2025, the reward
-/// that verl calls `math_dapo`).
+/// The verifier of DAPO's published rule. It compares the last `Answer:` line as a text (Yu et al. 2025, the
+/// reward that verl calls `math_dapo`).
 ///
-/// Only the last 300 characters are read. Answer and reference are normalised alike (the right
-/// side of the last `=`, no spaces, units or dollars, `\text{}` and `\boxed{}` unwrapped, no
-/// thousands separators) and must then be the same text: `1/2` is not `0.5`, and `**7**` not `7`.
-/// Made for references that are integers, and kept verdict by verdict, so that runs compare; the
-/// maths verifier is the better judge. A completion without an answer has the answer `[INVALID]`,
-/// as in the original, and is unparsable unless that is the reference.
+/// Only the last 300 characters are read. Answer and reference are normalised alike (the right side of the last
+/// `=`, no spaces, units or dollars, `\text{}` and `\boxed{}` unwrapped, no thousands separators). Then they must
+/// be the same text: `1/2` is not `0.5`, and `**7**` is not `7`. The rule was made for references that are
+/// integers. It is kept verdict by verdict, so that runs can be compared, but the maths verifier is the better
+/// judge. A completion without an answer has the answer `[INVALID]`, as in the original. It is unparsable unless
+/// `[INVALID]` is the reference.
 ///
 /// ```
 /// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
@@ -27,22 +29,22 @@ use normalise::normalise;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AnswerLine {
-    /// Whose version of the rule.
+    /// The version of the rule.
     pub fork: AnswerFork,
 }
 
-/// The versions of DAPO's rule, which differ in what they make of end tokens such as `<|im_end|>`
-/// that were left in the text.
+/// The versions of DAPO's rule. They differ in their treatment of end tokens such as `<|im_end|>` that were left
+/// in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerFork {
-    /// verl's, which is DAPO's own: they are part of the answer.
+    /// verl's version, which is DAPO's own. End tokens are part of the answer.
     #[default]
     Published,
-    /// SkyRL's: the answer ends before the first `<`.
+    /// SkyRL's version. The answer ends before the first `<`.
     StopAtLt,
-    /// slime's: `<|im_end|>` and `<|endoftext|>` are deleted when an answer is normalised. (It also
-    /// reads the reference as a number and drops its fraction; here a reference stays as it is.)
+    /// slime's version. `<|im_end|>` and `<|endoftext|>` are deleted when an answer is normalised. (slime also
+    /// reads the reference as a number and drops its fraction. Here a reference stays as it is.)
     StripEos,
 }
 
@@ -60,7 +62,7 @@ impl Verifier for AnswerLine {
 }
 
 impl AnswerLine {
-    /// What `(?i)Answer\s*:\s*([^\n]+)` captures last in Python, where matches do not overlap: a
+    /// Finds the text that `(?i)Answer\s*:\s*([^\n]+)` captures last in Python. Matches do not overlap there: a
     /// second `Answer:` on the line of the first belongs to the answer.
     fn last_answer(self, text: &str) -> Option<&str> {
         let ends = |c| c == '\n' || (self.fork == AnswerFork::StopAtLt && c == '<');
@@ -79,7 +81,7 @@ impl AnswerLine {
             let found = if length > 0 {
                 Some(space..space + length)
             } else {
-                // Nothing follows the white space. The expression then gives some of it back: the
+                // Nothing follows the white space. The expression then gives some of the white space back: the
                 // answer is the last blank that is not the end of a line.
                 rest[..space]
                     .char_indices()
@@ -96,10 +98,11 @@ impl AnswerLine {
     }
 }
 
-/// DAPO's stricter rule: the last `\boxed{…}` within the last 100 characters, byte for byte.
+/// The verifier of DAPO's stricter rule. It takes the last `\boxed{…}` within the last 100 characters, byte for
+/// byte.
 ///
-/// The braces must balance; that some may be escaped is not understood, as in the original. A box
-/// that begins further from the end is not seen.
+/// The braces must balance. Escaped braces count like any others, as in the original. A box that begins further
+/// from the end is not seen.
 ///
 /// ```
 /// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
@@ -122,7 +125,7 @@ impl Verifier for StrictBox {
     }
 }
 
-/// The inside of the last `\boxed{`, up to the brace that closes it.
+/// Finds the inside of the last `\boxed{`, up to the brace that closes it.
 fn unescaped_box(text: &str) -> Option<&str> {
     const OPEN: &str = r"\boxed{";
     let inside = &text[text.rfind(OPEN)? + OPEN.len()..];
@@ -140,8 +143,7 @@ fn unescaped_box(text: &str) -> Option<&str> {
     None
 }
 
-/// Whether a text ends in `answer`, in capitals or not. Python's comparison takes the long s for
-/// an s.
+/// Tells whether a text ends in `answer`, in capitals or not. Python's comparison takes the long s for an s.
 fn ends_with_answer(text: &str) -> bool {
     let mut found = text.chars().rev();
     "rewsna".chars().all(|wanted| {
@@ -149,7 +151,8 @@ fn ends_with_answer(text: &str) -> bool {
     })
 }
 
-/// What `\s` matches and `strip` strips in Python: Unicode's white space and four separators.
+/// Tells whether Python's `\s` matches a character and `strip` strips it: Unicode's white space and four
+/// separators.
 fn is_python_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }

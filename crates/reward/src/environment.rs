@@ -1,14 +1,17 @@
+//! Verifiers for conversations: an environment's reward, and no verdict if the environment failed.
+
 use firebrick_core::{Completion, Outcome, Prompt, Score, Verdict, Verifier, VerifierFailed};
 
-/// The reward that an environment gave: `scale` · sum + `offset`, within 0 and 1, is the credit.
+/// The verifier that takes an environment's reward. The credit is `scale` · sum + `offset`, kept within 0 and 1.
 ///
-/// A completion counts as right from a credit of `threshold` on, and as wrong below. Without any reward the sum is 0. The part
-/// `environment` of its score is the sum itself. A completion that talked with no environment has no verdict.
+/// A completion counts as right from a credit of `threshold` on, and as wrong below. The sum is 0 if there is no
+/// reward. The part `environment` of the score is the sum itself. A completion that talked with no environment has
+/// no verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FromEnvironment {
-    /// Multiplies the sum.
+    /// The factor on the sum.
     pub scale: f64,
-    /// Is added after that.
+    /// The number that is added to the product.
     pub offset: f64,
     /// The smallest credit that is right.
     pub threshold: f64,
@@ -29,14 +32,14 @@ impl Verifier for FromEnvironment {
     }
 }
 
-/// Judges as another verifier does, but for completions whose environment failed: those have no verdict.
+/// A verifier that judges as another verifier does, but gives no verdict on completions whose environment failed.
 pub struct OfConversations<V> {
     verifier: V,
     tell: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl<V: Verifier> OfConversations<V> {
-    /// `tell` hears why an environment failed, each time.
+    /// Makes a verifier. `tell` hears the reason each time that an environment failed.
     pub fn new(verifier: V, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
         OfConversations { verifier, tell: Box::new(tell) }
     }
@@ -66,7 +69,7 @@ impl<V: Verifier> Verifier for OfConversations<V> {
             true => Some(Score::none(Verdict::Error)),
             false => scores.next(),
         };
-        // One that gives too few is found where it is asked for.
+        // The caller finds out if the verifier gives too few scores.
         Ok(failed.into_iter().map_while(score).collect())
     }
 

@@ -1,4 +1,6 @@
-/// What can be wrong with the material of a verifier.
+//! Errors in the references, patterns, parts and programs of verifiers.
+
+/// An error in the material of a verifier.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RewardError {
@@ -10,7 +12,7 @@ pub enum RewardError {
     CountdownProblem {
         /// The reference, cut to a readable length.
         text: String,
-        /// What is wrong with it.
+        /// The problem, in words.
         problem: String,
     },
     /// A pattern that cannot be used.
@@ -18,21 +20,21 @@ pub enum RewardError {
     Pattern {
         /// The pattern, cut to a readable length.
         pattern: String,
-        /// What is wrong with it.
+        /// The problem, in words.
         problem: String,
     },
     /// Parts that do not make a weighted verifier.
     #[error("the parts of a weighted verifier cannot be added up: {problem}")]
     Weighted {
-        /// What is wrong with them.
+        /// The problem, in words.
         problem: String,
     },
     /// A program that can't judge.
     #[error("the verifier `{program}`: {problem}")]
     Command {
-        /// Its command line.
+        /// The program's command line.
         program: String,
-        /// What is wrong with it.
+        /// The problem, in words.
         problem: String,
     },
 }

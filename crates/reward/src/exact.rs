@@ -1,12 +1,14 @@
+//! The verifier `Exact`, which compares texts character by character.
+
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 use serde::{Deserialize, Serialize};
 
-/// The same text as the reference, and nothing else.
+/// The verifier for answers that must be the same text as the reference, and nothing else.
 ///
-/// The answer is what stands after the last occurrence of the marker `after`, or the whole
-/// completion when there is no marker to look for; white space around it does not count. The
-/// reference is read in the same way, except that it may lack the marker. Without the marker, or
-/// with nothing behind it, a completion is unparsable; a blank reference is an error.
+/// The answer is the text after the last occurrence of the marker `after`. If there is no marker to look for, it
+/// is the whole completion. White space around the answer does not count. The reference is read in the same way,
+/// except that it may lack the marker. A completion without the marker, or with nothing behind it, is unparsable.
+/// A blank reference is an error.
 ///
 /// ```
 /// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
@@ -20,11 +22,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Exact {
-    /// What announces the answer, such as `####`; none or an empty one: the whole text.
+    /// The marker that announces the answer, such as `####`. Without a marker, or with an empty one, the whole
+    /// text is the answer.
     pub after: Option<String>,
-    /// Whether capitals equal small letters, in every script that has both.
+    /// True if capitals equal small letters, in every script that has both.
     pub ignore_case: bool,
-    /// Whether white space inside the answer does not count either: not even between words.
+    /// True if white space inside the answer does not count either, not even between words.
     pub ignore_whitespace: bool,
 }
 
@@ -43,7 +46,7 @@ impl Verifier for Exact {
 }
 
 impl Exact {
-    /// The text after the last marker; `None` when the marker does not occur.
+    /// Returns the text after the last marker. Returns `None` if the marker does not occur.
     fn answer<'text>(&self, text: &'text str) -> Option<&'text str> {
         match self.after.as_deref() {
             None | Some("") => Some(text),

@@ -1,3 +1,5 @@
+//! The verifier `Format`, which gives marks for form, whatever the answer.
+
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 use serde::{Deserialize, Serialize};
 
@@ -6,13 +8,13 @@ use crate::text::last_box;
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
-/// Marks for form, whatever the answer is.
+/// The verifier that gives marks for form, whatever the answer is.
 ///
-/// The credit is the share of the properties asked for that a completion has; it is right when it
-/// has them all, and wrong otherwise. The reference is not read. Asking for nothing is an error.
+/// The credit is the share of the wanted properties that a completion has. The completion is right if it has them
+/// all, and wrong otherwise. The reference is not read. To want no property is an error.
 ///
-/// What is said while thinking does not count: the box and the answer line are looked for after
-/// the last `</think>`, or in the whole completion if there is none.
+/// Thoughts do not count: the box and the answer line are looked for after the last `</think>`, or in the whole
+/// completion if there is none.
 ///
 /// ```
 /// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
@@ -26,16 +28,16 @@ const CLOSE: &str = "</think>";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Format {
-    /// `<think>` and `</think>`, each exactly once and in this order, and something after them.
-    /// Nothing but white space stands before; the `<think>` may also be the end of the prompt.
+    /// True if a completion must have `<think>` and `</think>`, each exactly once and in this order, and something
+    /// after them. Nothing but white space may stand before. The `<think>` may also be the end of the prompt.
     pub think: bool,
-    /// A closed `\boxed{…}` or `\fbox{…}` that is not blank.
+    /// True if a completion must have a closed `\boxed{…}` or `\fbox{…}` that is not blank.
     pub boxed: bool,
-    /// A line that begins with `Answer:` or `Final answer:` and goes on. Marks of Markdown and the
-    /// size of letters do not count.
+    /// True if a completion must have a line that begins with `Answer:` or `Final answer:` and goes on. Marks of
+    /// Markdown and the size of letters do not count.
     pub answer_line: bool,
-    /// After the answer, which is the last box or answer line of those asked for, stands nothing
-    /// but closing punctuation. (When neither is asked for, either will do.)
+    /// True if nothing but closing punctuation may stand after the answer. The answer is the last box or answer
+    /// line, of those that are wanted. (If neither is wanted, either will do.)
     pub nothing_after: bool,
 }
 
@@ -79,13 +81,13 @@ fn thinks_first(prompt: &str, text: &str) -> bool {
     })
 }
 
-/// Where the last box ends, if there is something in it.
+/// Finds the end of the last box, if there is something in it.
 fn end_of_box(text: &str) -> Option<usize> {
     let inside = last_box(text)?;
     (!text[inside.clone()].trim().is_empty()).then_some(inside.end + 1)
 }
 
-/// Where the last answer line ends, if there is something in it.
+/// Finds the end of the last answer line, if there is something in it.
 fn end_of_answer_line(text: &str) -> Option<usize> {
     let mut start = 0;
     let mut last = None;
@@ -105,7 +107,7 @@ fn end_of_answer_line(text: &str) -> Option<usize> {
     last
 }
 
-/// Whether a text only closes what was opened before it: `$`, `\)`, `**`, a full stop, ...
+/// Tells whether a text only closes things that were opened before it: `$`, `\)`, `**`, a full stop, ...
 fn is_closing(text: &str) -> bool {
     text.chars().all(|c| c.is_whitespace() || r"$*_.。!)]}\".contains(c))
 }

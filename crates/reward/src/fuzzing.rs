@@ -1,8 +1,9 @@
-//! What has to hold for every line of a judge. The fuzz target calls it with lines of its own making.
+//! The rule that holds for every line of a judge. The fuzz target calls it with lines of its own making.
 
 use crate::command;
 
-/// A line is a verdict with a credit from 0 to 1, or an error in words, with no control characters but line breaks.
+/// Checks that a line is a verdict with a credit from 0 to 1, or an error in words. The error has no control
+/// characters but line breaks.
 pub fn judge(line: &[u8]) {
     match command::read(line, 7) {
         Ok(score) => assert!((0.0..=1.0).contains(&score.credit), "{score:?}"),

@@ -1,3 +1,5 @@
+//! The verifier `Gsm8k`, after the published rule of that data set, strict or flexible.
+
 use std::borrow::Cow;
 
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
@@ -5,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::last_characters;
 
-/// GSM8K's published rule (Cobbe et al. 2021), as verl's scorer has it.
+/// The verifier of GSM8K's published rule (Cobbe et al. 2021), as verl's scorer has it.
 ///
-/// The reference is the data set's `answer` field, whole (it ends in `#### 72`; commas in the
-/// number are dropped, as when the data set is prepared) or already cut to the number, which is
-/// then taken as it is. Only the last 300 characters of a completion are read. The answer must be
-/// the same text as the reference: `72.0` is not `72`, and commas are dropped in strict mode only.
-/// To compare by value, take the maths verifier.
+/// The reference is the whole `answer` field of the data set, or a number already cut from it. The whole field
+/// ends in `#### 72`, and commas in its number are dropped, as when the data set is prepared. A cut number is
+/// taken as it is. Only the last 300 characters of a completion are read. The answer must be the same text as the
+/// reference: `72.0` is not `72`, and commas are dropped in strict mode only. To compare by value, take the maths
+/// verifier.
 ///
 /// ```
 /// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
@@ -24,19 +26,19 @@ use crate::text::last_characters;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gsm8k {
-    /// Where the answer is looked for.
+    /// The place where the answer is looked for.
     pub mode: Gsm8kMode,
 }
 
-/// Where a completion's answer is.
+/// The place of a completion's answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gsm8kMode {
-    /// After the last `#### ` (one space) that a number follows, so that the form is taught along.
+    /// The answer stands after the last `#### ` (one space) that a number follows, so that the form is taught too.
     #[default]
     Strict,
-    /// The last run of digits, points and commas in the text, and a minus sign before it; a point
-    /// alone is none, unless there is nothing else.
+    /// The answer is the last run of digits, points and commas in the text, with the minus sign before it, if
+    /// there is one. A point alone is no answer, unless there is nothing else.
     Flexible,
 }
 
@@ -59,17 +61,17 @@ impl Verifier for Gsm8k {
     }
 }
 
-/// What the expression `#### (-?[0-9.,]+)` matches last.
+/// Finds the last match of the expression `#### (-?[0-9.,]+)`.
 fn after_hashes(text: &str) -> Option<&str> {
     text.rmatch_indices("#### ").find_map(|(at, hashes)| run_at(&text[at + hashes.len()..]))
 }
 
-/// The last match of `-?[0-9.,]+` that is more than a point, or else the first match.
+/// Finds the last match of `-?[0-9.,]+` that is more than a point, or else the first match.
 fn last_number(text: &str) -> Option<&str> {
     runs(text).filter(|run| *run != ".").last().or_else(|| runs(text).next())
 }
 
-/// The matches of `-?[0-9.,]+`, from left to right and without overlap.
+/// Finds the matches of `-?[0-9.,]+`, from left to right and without overlap.
 fn runs(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -81,7 +83,7 @@ fn runs(text: &str) -> impl Iterator<Item = &str> {
                     rest = &rest[run.len()..];
                     return Some(run);
                 }
-                // A minus sign that no number follows.
+                // No number follows this minus sign.
                 None => rest = &rest[1..],
             }
         }

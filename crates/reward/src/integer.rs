@@ -1,20 +1,22 @@
+//! The verifier `Integer`, for exact integers of any size.
+
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 use firebrick_math::Decimal;
 use serde::{Deserialize, Serialize};
 
-/// Exact equality of integers of any size.
+/// The verifier for integers of any size, which must be exactly equal.
 ///
-/// The answer is what stands after the last occurrence of `marker`, or the whole completion when
-/// there is no marker to look for; white space around it does not count. It must be one integer
-/// and nothing else: an optional sign, then digits, with commas only as thousands separators
-/// (`1,234`). Leading zeros and the sign of zero do not count. Anything else is unparsable, more
-/// than 4096 digits over budget.
+/// The answer is the text after the last occurrence of `marker`. If there is no marker to look for, it is the
+/// whole completion. White space around the answer does not count. The answer must be one integer and nothing
+/// else: an optional sign, then digits, with commas only as thousands separators (`1,234`). Leading zeros and the
+/// sign of zero do not count. Any other answer is unparsable, and more than 4096 digits are over budget.
 ///
 /// The reference is read in the same way, except that it may lack the marker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Integer {
-    /// What announces the answer, such as `=>` or `####`; none or an empty one: the whole text.
+    /// The marker that announces the answer, such as `=>` or `####`. Without a marker, or with an empty one, the
+    /// whole text is the answer.
     pub marker: Option<String>,
 }
 
@@ -39,7 +41,7 @@ impl Verifier for Integer {
 }
 
 impl Integer {
-    /// The text after the last marker; `None` when the marker does not occur.
+    /// Returns the text after the last marker. Returns `None` if the marker does not occur.
     fn answer<'text>(&self, text: &'text str) -> Option<&'text str> {
         match self.marker.as_deref() {
             None | Some("") => Some(text),
@@ -55,7 +57,7 @@ fn parse_integer(text: &str) -> Option<Decimal> {
     Decimal::parse(&text.replace(',', ""))
 }
 
-/// Whether the text is nothing but a number, and one with more digits than are compared.
+/// Tells whether the text is nothing but a number, and has more digits than are compared.
 fn is_too_long(text: &str) -> bool {
     let digits = without_sign(text);
     digits.len() > Decimal::MAX_DIGITS
@@ -67,7 +69,7 @@ fn without_sign(text: &str) -> &str {
     text.strip_prefix(['+', '-', '−']).unwrap_or(text)
 }
 
-/// Whether commas, if any, cut groups of three digits from the right: `12,345` but not `1,23`.
+/// Tells whether commas, if any, cut groups of three digits from the right: `12,345` but not `1,23`.
 fn commas_are_well_placed(digits: &str) -> bool {
     let mut groups = digits.split(',');
     let first = groups.next().map_or(0, str::len);

@@ -1,33 +1,36 @@
+//! The shaper `LengthPenalty`, which lowers the reward of completions beyond a target length.
+
 use firebrick_core::{FinishReason, Group, Reward, RewardShaper};
 use serde::{Deserialize, Serialize};
 
 use crate::PenaltyForm;
 
-/// Penalties for completions that are longer than a target, or truncated: factors on the reward.
+/// The shaper that penalises completions that are longer than a target, or truncated. The penalties are factors on
+/// the reward.
 ///
-/// What changes is the shaped reward as earlier shapers left it. A cut of 0 switches off the
-/// penalty that it belongs to.
+/// They change the shaped reward as earlier shapers left it. A cut of 0 switches off the penalty that it belongs
+/// to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LengthPenalty {
     /// The length to aim at, in tokens.
     pub target: usize,
-    /// Up to this multiple of the target nothing is lost.
+    /// The multiple of the target up to which nothing is lost.
     pub free_factor: f64,
-    /// From there the loss grows in a straight line over this multiple of the target.
+    /// The multiple of the target over which the loss then grows in a straight line.
     pub ramp_factor: f64,
     /// The share of the reward that is lost at the end of the line and beyond, in `[0, 1]`.
     pub max_cut: f64,
-    /// The share of what is left that a truncated completion loses besides, in `[0, 1]`.
+    /// The share of the remaining reward that a truncated completion loses besides, in `[0, 1]`.
     pub truncation_cut: f64,
-    /// What becomes of negative rewards.
+    /// The treatment of negative rewards.
     #[serde(default)]
     pub form: PenaltyForm,
 }
 
 impl LengthPenalty {
-    /// The usual penalty around `target` tokens, sign-safe: free up to 1.5 times the target, half
-    /// of the reward lost from twice the target on, and a factor of 0.8 when truncated.
+    /// Makes the usual penalty around `target` tokens, sign-safe: free up to 1.5 times the target, half of the
+    /// reward lost from twice the target on, and a factor of 0.8 for truncated completions.
     pub fn new(target: usize) -> Self {
         LengthPenalty {
             target,
@@ -39,7 +42,7 @@ impl LengthPenalty {
         }
     }
 
-    /// The factor on the reward of a completion of `length` tokens.
+    /// Returns the factor on the reward of a completion of `length` tokens.
     pub fn factor(&self, length: usize, truncated: bool) -> f64 {
         let target = self.target as f64;
         let excess = length as f64 - self.free_factor * target;
@@ -55,7 +58,7 @@ impl LengthPenalty {
         (1.0 - self.max_cut * share) * kept
     }
 
-    /// The reward that is left of `reward`.
+    /// Returns the reward that is left of `reward`.
     pub fn penalised(&self, reward: f64, length: usize, truncated: bool) -> f64 {
         self.form.scale(reward, self.factor(length, truncated))
     }

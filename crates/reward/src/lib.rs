@@ -1,25 +1,25 @@
-//! Verifiers, which judge what a policy wrote, and shaping, which adds to their reward.
+//! Verifiers, which judge the completions of a policy, and shapers, which change the reward.
 //!
-//! Every completion is untrusted: a model in training finds each way to make a verifier hang,
-//! panic or eat memory. So a verifier here is a bounded, pure function of two texts: lengths are capped
-//! before anything that costs more than linear time, depth before anything that recurses, and the
-//! maths verifier asks a budget before each step. The one exception is [`Command`], behind which there
-//! is another program, and therefore a clock.
+//! Every completion is untrusted: a model in training finds each way to make a verifier hang, panic or eat memory.
+//! So a verifier here is a bounded, pure function of two texts. Lengths are capped before any work that costs more
+//! than linear time, and depth before any recursion. The maths verifier asks a budget before each step. The one
+//! exception is [`Command`], which asks another program, and therefore has a clock.
 //!
 //! | verifier | judges |
 //! |---|---|
 //! | [`math::Verifier`] | mathematical answers, by value |
-//! | [`AnswerLine`], [`StrictBox`] | as DAPO's published rules do |
-//! | [`Gsm8k`] | as GSM8K's published rules do |
+//! | [`AnswerLine`], [`StrictBox`] | answers, by DAPO's published rules |
+//! | [`Gsm8k`] | answers, by GSM8K's published rules |
 //! | [`Choice`] | the letter of a multiple-choice question |
 //! | [`Exact`], [`Regex`] | a text, or the part of it that a pattern finds |
 //! | [`Integer`], [`Countdown`] | whole numbers, and the numbers game |
-//! | [`Format`] | form alone: part marks |
+//! | [`Format`] | form alone, for part marks |
 //! | [`Weighted`] | several of these, added up |
-//! | [`Command`] | as a program of one's own does |
+//! | [`Command`] | anything, by a program of your own |
 //!
-//! Shapers then change the rewards: [`Overlong`] punishes or leaves out what comes near the token
-//! limit, [`StopProperly`] what ran into it, [`LengthPenalty`] what is longer than a target.
+//! Shapers then change the rewards. [`Overlong`] punishes or leaves out completions that come near the token
+//! limit. [`StopProperly`] punishes completions that ran into it. [`LengthPenalty`] punishes completions that are
+//! longer than a target.
 //!
 //! ```
 //! use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// The verdict of `verifier` on two bare texts.
+    /// Returns the verdict of `verifier` on two bare texts.
     pub(crate) fn verdict(verifier: &dyn Verifier, reference: &str, text: &str) -> Verdict {
         let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
         let score = verifier.score(&prompt, &completion(0, text, FinishReason::Stop));
@@ -88,8 +88,8 @@ mod tests {
         score.verdict
     }
 
-    /// The shaped rewards of two right and two wrong completions of `length` tokens, worth ±1. The
-    /// second of each two is truncated.
+    /// Returns the shaped rewards of two right and two wrong completions of `length` tokens, worth ±1. The second
+    /// of each two is truncated.
     pub(crate) fn shaped(shaper: &dyn RewardShaper, length: usize) -> [f32; 4] {
         let completion = |finish| completion(length, "", finish);
         let (stop, cut) = (completion(FinishReason::Stop), completion(FinishReason::Length));

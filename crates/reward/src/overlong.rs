@@ -1,20 +1,22 @@
+//! The shaper `Overlong`: DAPO's soft punishment of long completions, and the filter of truncated ones.
+
 use firebrick_core::{FinishReason, Group, Reward, RewardShaper};
 use serde::{Deserialize, Serialize};
 
-/// Punishes completions that come near the token limit, or takes truncated ones out of the loss
-/// (Yu et al. 2025, section 3.4).
+/// The shaper that punishes completions near the token limit, or takes truncated completions out of the loss (Yu
+/// et al. 2025, section 3.4).
 ///
-/// Both can be used alone: a `penalty` of 0 switches the punishment off.
+/// Either can be used alone: a `penalty` of 0 switches the punishment off.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overlong {
-    /// The limit, in tokens: L_max of the paper.
+    /// The limit, in tokens. It is L_max of the paper.
     pub max_completion_tokens: usize,
-    /// The punishment grows over this many tokens below the limit: L_cache of the paper.
+    /// The number of tokens below the limit over which the punishment grows. It is L_cache of the paper.
     pub buffer: usize,
-    /// What a completion at the limit loses; 0 for no punishment.
+    /// The reward that a completion at the limit loses. 0 means no punishment.
     pub penalty: f64,
-    /// Whether a completion that was cut off at the limit is left out of the loss.
+    /// True if a completion that was cut off at the limit is left out of the loss.
     pub filter: bool,
 }
 
@@ -35,10 +37,10 @@ impl RewardShaper for Overlong {
     }
 }
 
-/// The soft overlong punishment (Yu et al. 2025, Eq. 13), times `factor`.
+/// Returns the soft overlong punishment (Yu et al. 2025, Eq. 13), times `factor`.
 ///
-/// 0 up to `l_max - l_cache` tokens, from there a straight line down to `-factor` at `l_max`, and
-/// `-factor` beyond. Without a cache it falls at once, above `l_max`.
+/// It is 0 up to `l_max - l_cache` tokens. From there it falls in a straight line to `-factor` at `l_max`, and
+/// stays `-factor` beyond. Without a cache it falls at once, above `l_max`.
 pub fn soft_overlong_penalty(length: usize, l_max: usize, l_cache: usize, factor: f64) -> f64 {
     let free = l_max as f64 - l_cache as f64;
     let excess = length as f64 - free;

@@ -1,20 +1,22 @@
+//! The two forms of a penalty's factor: as written, or so that it never raises a reward.
+
 use serde::{Deserialize, Serialize};
 
-/// How a factor on a reward is meant.
+/// The meaning of a factor on a reward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PenaltyForm {
-    /// The reward is multiplied, as the sources have it. On a negative reward that is a bonus:
-    /// half of −1 is −0.5, so a wrong answer gains by what should be punished.
+    /// The reward is multiplied, as the sources have it. On a negative reward the penalty is a bonus: half of −1
+    /// is −0.5, so a wrong answer gains by it.
     AsWritten,
-    /// The reward loses the same amount whatever its sign: half of −1 is −1.5. It never rises.
+    /// The reward loses the same amount whatever its sign: half of −1 is −1.5. The reward never rises.
     #[default]
     SignSafe,
 }
 
 impl PenaltyForm {
-    /// `reward` with a `factor` in `[0, 1]`: reward · factor as written, reward − |reward| · (1 −
-    /// factor) sign-safe. The two are the same for a reward that is not negative.
+    /// Applies a `factor` in `[0, 1]` to `reward`: reward · factor as written, reward − |reward| · (1 − factor)
+    /// sign-safe. The two are the same for a reward that is not negative.
     pub fn scale(self, reward: f64, factor: f64) -> f64 {
         match self {
             PenaltyForm::AsWritten => reward * factor,
@@ -22,7 +24,7 @@ impl PenaltyForm {
         }
     }
 
-    /// `value` in place of `reward`; sign-safe only where that is less.
+    /// Puts `value` in the place of `reward`. The sign-safe form does so only if `value` is less.
     pub fn replace(self, reward: f64, value: f64) -> f64 {
         match self {
             PenaltyForm::AsWritten => value,

@@ -1,3 +1,5 @@
+//! The verifier `Regex`, for answers that a regular expression finds.
+
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 use serde::{Deserialize, Serialize};
 
@@ -6,15 +8,15 @@ use crate::RewardError;
 /// The most memory, in bytes, that a compiled pattern may take.
 const MAX_COMPILED: usize = 1 << 22;
 
-/// An answer that a regular expression finds.
+/// The verifier for answers that a regular expression finds.
 ///
-/// The answer is a group of the pattern's last match that is not empty. It must be the same text
-/// as the reference, apart from white space around both. Without a match, or when the group took
-/// no part in it, a completion is unparsable; a blank reference is an error.
+/// The answer is a group of the pattern's last match that is not empty. It must be the same text as the reference,
+/// apart from white space around both. A completion is unparsable if there is no match, or if the group took no
+/// part in the match. A blank reference is an error.
 ///
-/// Patterns are those of the crate `regex`, which has no look-around and no back-references, and
-/// therefore searches in linear time. Finding the last of many matches can still cost the square
-/// of the length, where a pattern looks far ahead: so only the end of a completion is read for it.
+/// Patterns are those of the crate `regex`. It has no look-around and no back-references, and therefore searches
+/// in linear time. Finding the last of many matches can still cost the square of the length, if a pattern looks
+/// far ahead. So only the end of a completion is read for it.
 ///
 /// ```
 /// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
@@ -37,19 +39,19 @@ pub struct Regex {
     group: usize,
 }
 
-/// What a [`Regex`] looks for.
+/// The pattern of a [`Regex`], and how it is used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RegexOptions {
     /// The regular expression. `(?i)` in front ignores case, `(?s)` lets a dot match line ends.
     pub pattern: String,
-    /// The group that is the answer; none: the first one, or the whole match in a pattern without
+    /// The group that is the answer. By default it is the first group, or the whole match in a pattern without
     /// groups.
     pub group: Option<RegexGroup>,
-    /// Whether a completion is right when the pattern matches anywhere in it, whatever the
-    /// reference says, and wrong when it does not.
+    /// True if any match decides. A completion is then right if the pattern matches anywhere in it, whatever the
+    /// reference says, and wrong if it does not.
     pub matches: bool,
-    /// Unless `matches` is set, only matches within this many bytes from the end count.
+    /// The number of bytes from the end in which matches count. It has no effect if `matches` is set.
     pub tail: usize,
 }
 
@@ -63,9 +65,9 @@ impl Default for RegexOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RegexGroup {
-    /// By number: 0 is the whole match, 1 the first opening bracket.
+    /// The group by its number: 0 is the whole match, 1 the first opening bracket.
     Number(usize),
-    /// By name: `(?<name>…)`.
+    /// The group by its name: `(?<name>…)`.
     Name(String),
 }
 
@@ -74,7 +76,7 @@ impl Regex {
     ///
     /// # Errors
     ///
-    /// [`RewardError::Pattern`] if the pattern is empty, not well formed or too large (4 MiB when
+    /// Fails with [`RewardError::Pattern`] if the pattern is empty, not well formed or too large (4 MiB when
     /// compiled), or has no such group.
     pub fn new(options: RegexOptions) -> Result<Self, RewardError> {
         let error = |problem: String| RewardError::Pattern {
@@ -102,7 +104,7 @@ impl Regex {
         Ok(Regex { options, pattern, group })
     }
 
-    /// What the group holds in the last match near the end of `text`.
+    /// Returns the text of the group in the last match near the end of `text`.
     fn last_answer<'text>(&self, text: &'text str) -> Option<&'text str> {
         let mut at = text.ceil_char_boundary(text.len().saturating_sub(self.options.tail));
         let mut last = None;

@@ -1,35 +1,37 @@
+//! The shaper `StopProperly`, which penalises completions that did not end by themselves.
+
 use firebrick_core::{FinishReason, Group, Reward, RewardShaper};
 use serde::{Deserialize, Serialize};
 
 use crate::PenaltyForm;
 
-/// The stop-properly penalty (ProRL): a completion that did not end with a stop token keeps only a
-/// part of its reward, or gets another one.
+/// The stop-properly penalty (ProRL). A completion that did not end with a stop token keeps only a part of its
+/// reward, or gets another reward.
 ///
-/// It looks at why a completion ended, not at its length: whoever runs into the token limit pays,
-/// and nobody else. What changes is the shaped reward as earlier shapers left it.
+/// The penalty looks at why a completion ended, not at its length. Only completions that run into the token limit
+/// pay. The penalty changes the shaped reward as earlier shapers left it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopProperly {
-    /// What it costs not to stop.
+    /// The cost of not stopping.
     pub penalty: StopPenalty,
-    /// What becomes of negative rewards.
+    /// The treatment of negative rewards.
     #[serde(default)]
     pub form: PenaltyForm,
 }
 
-/// What it costs not to end with a stop token.
+/// The cost of not ending with a stop token.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopPenalty {
     /// The reward is multiplied by this factor, in `[0, 1]`: 0 leaves nothing, 1 is no penalty.
     Scale(f64),
-    /// This reward takes the place of the earned one.
+    /// This reward takes the place of the earned reward.
     Replace(f64),
 }
 
 impl StopProperly {
-    /// The reward that is left of `reward` for a completion that ended as `finish` says.
+    /// Returns the reward that is left of `reward` for a completion that ended as `finish` says.
     pub fn penalised(&self, reward: f64, finish: FinishReason) -> f64 {
         match (finish, self.penalty) {
             (FinishReason::Stop, _) => reward,

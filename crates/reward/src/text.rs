@@ -1,8 +1,8 @@
-//! Ways around in a text that several verifiers share.
+//! Searches in texts that several verifiers share.
 
 use std::ops::Range;
 
-/// The last `count` characters of a text, or all of it when it has fewer.
+/// Returns the last `count` characters of a text, or all of it if it has fewer.
 pub(crate) fn last_characters(text: &str, count: usize) -> &str {
     match text.char_indices().rev().nth(count.saturating_sub(1)) {
         Some((start, _)) => &text[start..],
@@ -10,14 +10,14 @@ pub(crate) fn last_characters(text: &str, count: usize) -> &str {
     }
 }
 
-/// The bytes inside the last `\boxed{…}` or `\fbox{…}` that is closed; the outer one where boxes
-/// are nested.
+/// Finds the bytes inside the last `\boxed{…}` or `\fbox{…}` that is closed. If boxes are nested, the outer box
+/// counts.
 ///
-/// Escaped braces do not count. One pass, whatever the text: an unterminated box costs nothing.
+/// Escaped braces do not count. The search takes one pass, whatever the text: an unterminated box costs nothing.
 pub(crate) fn last_box(text: &str) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let mut depth = 0_usize;
-    // Where the content of each open box begins, and the depth of its braces.
+    // Each entry is the place where the content of an open box begins, and the depth of its braces.
     let mut open: Vec<(usize, usize)> = vec![];
     let mut last = None;
     let mut at = 0;

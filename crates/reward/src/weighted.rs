@@ -1,13 +1,15 @@
+//! The verifier `Weighted`, a weighted mean of other verifiers.
+
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier, VerifierFailed};
 
 use crate::RewardError;
 
-/// Several verifiers, added up.
+/// The verifier that adds up several verifiers.
 ///
-/// The credit is Σ w·credit / Σ w over the parts. The verdict and the extracted answer are those
-/// of the first part: it is the one that says whether the task was solved, the others add marks. Where a part has no
-/// verdict ([`Verdict::Error`]) the sum is not known, and the whole has none.
-/// Every part's credit is noted in [`Score::parts`] under its name.
+/// The credit is Σ w·credit / Σ w over the parts. The verdict and the extracted answer are those of the first
+/// part: it says whether the task was solved, and the others add marks. If a part has no verdict
+/// ([`Verdict::Error`]), the sum is not known, and the whole has no verdict either. [`Score::parts`] notes every
+/// part's credit under the part's name.
 ///
 /// ```
 /// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
@@ -32,21 +34,21 @@ pub struct Weighted {
 
 /// A part of a weighted verifier.
 pub struct Part {
-    /// Its name in metrics; no two parts have the same.
+    /// The part's name in metrics. No two parts have the same name.
     pub name: String,
-    /// Its share, in relation to those of the others; above 0.
+    /// The part's share in relation to the shares of the others, above 0.
     pub weight: f32,
-    /// What judges it.
+    /// The verifier of the part.
     pub verifier: Box<dyn Verifier>,
 }
 
 impl Weighted {
-    /// Puts the parts together; the first one leads.
+    /// Puts the parts together. The first part leads.
     ///
     /// # Errors
     ///
-    /// [`RewardError::Weighted`] if there is no part, if a weight is not a finite number above 0,
-    /// or if two names are the same.
+    /// Fails with [`RewardError::Weighted`] if there is no part, if a weight is not a finite number above 0, or if
+    /// two names are the same.
     pub fn new(parts: Vec<Part>) -> Result<Self, RewardError> {
         let error = |problem| Err(RewardError::Weighted { problem });
         if parts.is_empty() {
@@ -69,7 +71,7 @@ impl Verifier for Weighted {
         self.join(self.parts.iter().map(|part| part.verifier.score(prompt, completion)).collect())
     }
 
-    /// Each part is asked about all completions at once, since one of them may want them so.
+    /// Asks each part about all completions at once, since a part may want them so.
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
         let of_part = |part: &Part| Ok(part.verifier.score_all(asked)?.into_iter());
         let mut of_parts: Vec<_> = self.parts.iter().map(of_part).collect::<Result<_, _>>()?;
@@ -87,8 +89,8 @@ impl Verifier for Weighted {
 }
 
 impl Weighted {
-    /// The score of one completion from those of the parts. What a part is itself made of is noted
-    /// behind its name, as in `model/score`.
+    /// Makes the score of one completion from the scores of the parts. The parts of a part are noted behind its
+    /// name, as in `model/score`.
     fn join(&self, scores: Vec<Score>) -> Score {
         let weights = || self.parts.iter().map(|part| f64::from(part.weight));
         let sum: f64 =
@@ -110,7 +112,7 @@ impl Weighted {
 mod tests {
     use super::*;
 
-    /// Gives its mark, whatever was written.
+    /// A verifier that gives its mark, whatever was written.
     struct Fixed(f32);
 
     impl Verifier for Fixed {

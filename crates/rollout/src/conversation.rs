@@ -18,30 +18,32 @@ use self::{
 };
 use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 
-/// The limits of a conversation, beside [`Sampling::max_completion_tokens`](crate::Sampling): so many tokens the policy
-/// writes in all of its turns.
+/// The limits of a conversation. One more is [`Sampling::max_completion_tokens`](crate::Sampling), the number
+/// of tokens that the policy may write in all of its turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turns {
-    /// Turns that the policy may take; at least 1.
+    /// The number of turns that the policy may take; at least 1.
     pub max_turns: usize,
-    /// Tokens of one turn; at least 1.
+    /// The number of tokens of one turn; at least 1.
     pub max_turn_tokens: usize,
-    /// Tokens that the policy may hear in all. A conversation ends at a reply that has more than are left.
+    /// The number of tokens that the policy may hear in all. A conversation ends at a reply that has more
+    /// than are left.
     pub max_heard_tokens: usize,
-    /// Tokens that end a turn besides those of [`Sampling::stop`](crate::Sampling). They are part of what is said.
+    /// The tokens that end a turn besides those of [`Sampling::stop`](crate::Sampling). They are part of the
+    /// policy's words.
     pub stop: Vec<TokenId>,
 }
 
 /// Turns an environment's words into the tokens between two turns.
 pub trait Hearing: Send + Sync {
-    /// The tokens of `words`. `last` is the last token before them, which ended the policy's turn; none where the turn was
-    /// cut off.
+    /// Gives the tokens of `words`. `last` is the last token before them, which ended the policy's turn;
+    /// `None` if the turn was cut off.
     ///
     /// # Errors
-    /// When there are none, for a reason in a sentence.
+    /// When there are no such tokens. The error is the reason, in a sentence.
     fn tokens(&self, words: &str, last: Option<TokenId>) -> Result<Vec<TokenId>, String>;
 
-    /// The text that stands between two turns for a person.
+    /// Gives the text that stands between two turns for a person.
     fn between(&self) -> &str {
         ""
     }
@@ -49,13 +51,14 @@ pub trait Hearing: Send + Sync {
 
 /// Lets an engine's completions talk with an environment.
 ///
-/// A turn is a request to the engine: the prompt with everything that was said and heard, token by token. Nothing is
-/// tokenized twice: what the policy wrote stays as it wrote it, and the environment's words come behind it, with a mask
-/// ([`Completion::mask`]). The first turn is one request for the whole group, and what an engine without an environment would
-/// sample; from then on every conversation goes its own way.
+/// A turn is a request to the engine: the prompt with everything that was said and heard, token by token.
+/// Nothing is tokenized twice: the policy's tokens stay as it wrote them, and the environment's words come
+/// behind them, with a mask ([`Completion::mask`]). The first turn is one request for the whole group, and an
+/// engine without an environment would sample the same. From then on every conversation goes its own way.
 ///
-/// The environment answers on threads of its own, while others speak. What comes of it depends on no clock: replies are taken up
-/// when [`WIDTH`] conversations wait for one, or nobody speaks, and in the order in which they were asked for.
+/// The environment answers on threads of its own, while other conversations speak. The outcome depends on no
+/// clock. Replies are taken up when [`WIDTH`] conversations wait for one, or nobody speaks. They are taken in
+/// the order in which they were asked for.
 pub struct Conversing<M> {
     engine: Box<dyn RolloutEngine<M>>,
     environment: Arc<dyn Environment>,
@@ -65,13 +68,13 @@ pub struct Conversing<M> {
     work: Work,
 }
 
-/// So many conversations are answered at once.
+/// The number of conversations that are answered at once.
 pub const WIDTH: usize = 32;
 
-/// How long a poll waits for replies.
+/// The time that a poll waits for replies.
 const A_WHILE: Duration = Duration::from_millis(20);
 
-/// How long an environment that had no room is left alone.
+/// The time for which an environment that had no room is left alone.
 const FULL: Duration = Duration::from_millis(100);
 
 /// A conversation: its request, and its place in the group.
@@ -81,19 +84,19 @@ type Place = (RequestId, usize);
 #[derive(Default)]
 struct Work {
     open: BTreeMap<RequestId, Open>,
-    /// Requests to the engine, each with the conversations that it is a turn of.
+    /// The requests to the engine. Each is a turn of the conversations beside it.
     asked: BTreeMap<RequestId, (GroupRequest, Vec<Place>)>,
     next: RequestId,
-    /// Conversations that wait for a reply, in the order in which they spoke.
+    /// The conversations that wait for a reply, in the order in which they spoke.
     waiting: VecDeque<Place>,
     exchange: Option<Exchange>,
-    /// Replies are taken up before the engine is asked again.
+    /// True if replies are taken up before the engine is asked again.
     due: bool,
-    /// Episodes that have begun and are not over.
+    /// The number of episodes that have begun and are not over.
     episodes: usize,
-    /// The environment had no room lately: until then no episode begins.
+    /// The time until which no episode begins, because the environment had no room lately.
     full_until: Option<Instant>,
-    /// Conversations that have ended since somebody asked.
+    /// The number of conversations that have ended since the last poll.
     ended: usize,
     groups: Vec<(RequestId, Group)>,
 }
@@ -102,12 +105,12 @@ struct Work {
 struct Open {
     request: GroupRequest,
     talks: Vec<Talk>,
-    /// How many of them go on.
+    /// The number of conversations that go on.
     left: usize,
 }
 
 impl<M> Conversing<M> {
-    /// Conversations that `engine` samples, in which `environment` answers.
+    /// Makes an engine of conversations: `engine` samples them, and `environment` answers in them.
     pub fn new(
         engine: Box<dyn RolloutEngine<M>>,
         environment: Arc<dyn Environment>,
@@ -118,7 +121,7 @@ impl<M> Conversing<M> {
         Conversing { engine, environment, detokenizer, hearing, turns, work: Work::default() }
     }
 
-    /// Has the engine write the next turn of conversations that stand at the same place.
+    /// Has the engine write the next turn of conversations that stand at the same point.
     fn turn(&mut self, places: Vec<Place>) -> Option<GroupRequest> {
         let (id, index) = *places.first()?;
         let open = self.work.open.get(&id)?;
@@ -144,7 +147,7 @@ impl<M> Conversing<M> {
         if !self.work.due {
             if let Some((&id, _)) = self.work.asked.first_key_value() {
                 let turns = self.engine.poll(wait, &mut |_| {})?;
-                // It would be asked for ever.
+                // Otherwise the engine would be asked for ever.
                 if turns.is_empty() && wait == Wait::ForGroup {
                     let problem = "the engine says that nothing is in flight, expected a turn";
                     return Err(RolloutError::Answer { id, problem: problem.into() });
@@ -164,14 +167,14 @@ impl<M> Conversing<M> {
             self.work.exchange = self.exchange()?;
             self.work.due = false;
             if self.work.exchange.is_none() && self.work.asked.is_empty() {
-                // Everybody waits for an environment that has no room.
+                // All conversations wait for an environment that has no room.
                 thread::sleep(A_WHILE);
             }
         }
         Ok(())
     }
 
-    /// Takes up what the policy said in a turn.
+    /// Takes up the policy's words of a turn.
     fn said(&mut self, id: RequestId, group: Group) -> Result<(), RolloutError> {
         let Some((request, places)) = self.work.asked.remove(&id) else {
             let problem = "it was not asked for, or has come before".into();
@@ -188,14 +191,14 @@ impl<M> Conversing<M> {
         Ok(())
     }
 
-    /// How many episodes may begin now; none where the environment had no room a moment ago.
+    /// Gives the number of episodes that may begin now; `None` if the environment had no room a moment ago.
     fn room(&self) -> Option<usize> {
         let full = self.work.full_until.is_some_and(|until| Instant::now() < until);
         let sessions = self.environment.sessions().max(1);
         (!full).then(|| sessions.saturating_sub(self.work.episodes))
     }
 
-    /// How many of those that wait can be asked for now.
+    /// Counts the waiting conversations that can be answered now.
     fn answerable(&self) -> usize {
         let Work { open, waiting, .. } = &self.work;
         let room = self.room();
@@ -207,7 +210,8 @@ impl<M> Conversing<M> {
         others + new.min(room.unwrap_or(0))
     }
 
-    /// Asks the environment for replies to those that wait, as far as it has room for their episodes.
+    /// Asks the environment for replies to the conversations that wait, as far as it has room for their
+    /// episodes.
     fn exchange(&mut self) -> Result<Option<Exchange>, RolloutError> {
         let room = self.room();
         let (full, mut room) = (room.is_none(), room.unwrap_or(0));
@@ -237,7 +241,7 @@ impl<M> Conversing<M> {
         exchange.map(Some).map_err(|error| RolloutError::engine(error, false))
     }
 
-    /// Takes up replies, and has those speak again whose conversations go on.
+    /// Takes up replies. Conversations that go on speak again.
     fn heard(&mut self, replies: Vec<exchange::Heard>) -> Result<(), RolloutError> {
         let mut speak = Vec::new();
         let mut again = VecDeque::new();
@@ -272,7 +276,7 @@ impl<M> Conversing<M> {
         }
         if !again.is_empty() {
             self.work.full_until = Some(Instant::now() + FULL);
-            // They were first.
+            // These conversations came first.
             again.append(&mut self.work.waiting);
             self.work.waiting = again;
         }
@@ -281,7 +285,8 @@ impl<M> Conversing<M> {
         if requests.is_empty() { Ok(()) } else { self.engine.submit(requests) }
     }
 
-    /// Forgets everything that is in flight, here and in the engine. Its ids do not come again: answers to them may.
+    /// Forgets everything that is in flight, here and in the engine. The ids of turns are never used again,
+    /// because answers to old turns may still come.
     fn forget(&mut self) {
         self.work = Work { next: self.work.next, ..Work::default() };
         self.engine.cancel();

@@ -1,3 +1,5 @@
+//! The trait `RolloutEngine`, the requests that an engine gets, and the checks of its answers.
+
 use std::sync::Arc;
 
 use firebrick_core::{Completion, Group, Prompt, Seed, Step};
@@ -7,28 +9,28 @@ use crate::{RolloutError, Sampling};
 
 /// Samples completions from a policy: groups are submitted, and fetched when they are finished.
 ///
-/// Whoever calls chooses the order. The trainer publishes its weights, samples a step, with further requests
-/// while others are in flight ([`Flight`](crate::Flight)), and then updates. That is one scheduler among possible
-/// ones: weights may be published in between.
+/// The caller chooses the order. The trainer publishes its weights, samples a step, with further requests
+/// while others are in flight ([`Flight`](crate::Flight)), and then updates. That is one scheduler among
+/// possible ones: weights may be published in between.
 ///
-/// # What an engine promises
+/// # The promises of an engine
 ///
-/// - Every request is answered once, with as many completions as it asks for, or an error says that
-///   it is lost. Groups come in any order; their [`Group::step`] is left at 0.
-/// - A completion follows from the weights, its seed ([`GroupRequest::completion_seed`]), its prompt and
-///   its sampling. It does not depend on what it was batched with, beyond the rounding of sums over
-///   different lengths, nor on how often the engine was polled. A request that is submitted again so
-///   gives the same completions.
-/// - Its log-probabilities are those of the weights that drew its tokens, as
-///   [`Completion::logprobs`] says; its version is that of the weights that it was begun with.
+/// - Every request is answered once, with as many completions as it asks for, or an error says that it is
+///   lost. Groups come in any order; their [`Group::step`] is left at 0.
+/// - A completion depends on the weights, its seed ([`GroupRequest::completion_seed`]), its prompt and its
+///   sampling. It does not depend on the rest of its batch, except for the rounding of sums over different
+///   lengths, nor on how often the engine was polled. So a request that is submitted again gives the same
+///   completions.
+/// - The log-probabilities of a completion are those of the weights that drew its tokens, as
+///   [`Completion::logprobs`] says. Its version is that of the weights that it was begun with.
 /// - After an error of [`poll`](RolloutEngine::poll), and after [`RolloutError::Engine`] wherever it comes
 ///   from, nothing is in flight any more.
 ///
-/// Its answers are checked, and an answer that nobody asked for is an error and no panic.
+/// An engine's answers are checked. An answer that nobody asked for is an error and no panic.
 ///
 /// # The smallest engine
 ///
-/// A program elsewhere answers one request at a time, and whoever polls waits for it:
+/// A program elsewhere answers one request at a time, and the caller of `poll` waits for it:
 ///
 /// ```
 /// use std::{collections::VecDeque, io};
@@ -77,12 +79,12 @@ use crate::{RolloutError, Sampling};
             documentation has the smallest one"
 )]
 pub trait RolloutEngine<M>: Send {
-    /// Takes over the policy's weights. `version` is the number that completions carry which are
-    /// begun from now on; the trainer counts its steps in it. The same number may come again with other
-    /// weights: before the first step a warm-up moves them, and all of that is version 0.
+    /// Takes over the policy's weights. Completions that begin from now on carry the number `version`, in
+    /// which the trainer counts its steps. A number may come again with other weights: before the first step a
+    /// warm-up moves them, and all of these weights are version 0.
     ///
     /// Requests in flight go on, each engine in its own way: with the new weights, as
-    /// [`LocalEngine`](crate::LocalEngine) does, or with the old ones to its end.
+    /// [`LocalEngine`](crate::LocalEngine) does, or with the old weights to the end.
     ///
     /// # Errors
     /// When the weights could not be delivered.
@@ -91,12 +93,12 @@ pub trait RolloutEngine<M>: Send {
     /// Asks for groups, while earlier ones may still be in flight. It does not wait for them.
     ///
     /// # Errors
-    /// When a request cannot be served, such as one with the id of another that is in flight: then
-    /// none of `requests` was taken. When the engine fails.
+    /// When a request cannot be served, such as one with the id of another that is in flight: then none of
+    /// `requests` was taken. When the engine fails.
     fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError>;
 
-    /// Groups that have been finished since the last call, in any order, each with its request's id.
-    /// `finished` hears how many completions have come to their end since then.
+    /// Gives the groups that have been finished since the last call, in any order, each with its request's
+    /// id. `finished` hears the number of completions that have ended since then.
     ///
     /// # Errors
     /// When the engine or the device fails.
@@ -106,9 +108,9 @@ pub trait RolloutEngine<M>: Send {
         finished: &mut dyn FnMut(usize),
     ) -> Result<Vec<(RequestId, Group)>, RolloutError>;
 
-    /// Forgets everything that is in flight: a [`Flight`](crate::Flight) asks for it before it gives up.
-    /// An engine that does nothing here may hand over old groups later. Most are refused then, and one whose
-    /// request has come again with the same id is taken for its answer.
+    /// Forgets everything that is in flight. A [`Flight`](crate::Flight) asks for this before it gives up. An
+    /// engine that does nothing here may hand over old groups later. Most of them are refused then. But if a
+    /// request has come again with the same id, an old group is taken for its answer.
     fn cancel(&mut self) {}
 }
 
@@ -134,43 +136,44 @@ impl<M, T: RolloutEngine<M> + ?Sized> RolloutEngine<M> for Box<T> {
     }
 }
 
-/// How long [`RolloutEngine::poll`] waits.
+/// The time that [`RolloutEngine::poll`] waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Not at all. An engine that computes in this process does a bounded piece of work, so that
-    /// whoever asks again and again gets everything.
+    /// It does not wait. An engine that computes in this process does a bounded piece of work, so that a
+    /// caller who asks again and again gets everything.
     Never,
-    /// Until at least one group is finished, or nothing is in flight.
+    /// It waits until at least one group is finished, or nothing is in flight.
     ForGroup,
 }
 
-/// Names a request among those in flight.
+/// The name of a request among those in flight.
 pub type RequestId = u64;
 
-/// Asks for the completions of one prompt. In JSON it is a message to an engine in another process, which
-/// has all that the completions follow from.
+/// A request for the completions of one prompt. In JSON it is a message to an engine in another process. It
+/// has everything that the completions depend on, except for the weights.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GroupRequest {
-    /// Chosen by whoever submits it; no other in flight has it.
+    /// The id, which the caller chooses. No other request in flight has it.
     pub id: RequestId,
-    /// The question; it has at least one token.
+    /// The question, of at least one token.
     pub prompt: Prompt,
-    /// Which draw of the run this is; see [`Group::draw`].
+    /// The number of the draw in the run; see [`Group::draw`].
     pub draw: u64,
-    /// The step that it is for; 0 outside of training. An engine needs no step, and whoever keeps a record of requests does.
+    /// The step that the request is for; 0 outside of training. An engine needs no step; a record of requests
+    /// does.
     #[serde(default)]
     pub step: Step,
-    /// How many completions; at least 1.
+    /// The number of completions; at least 1.
     pub group_size: usize,
-    /// How they are drawn.
+    /// The way in which completions are drawn.
     pub sampling: Arc<Sampling>,
-    /// The seed that those of its completions are derived from.
+    /// The seed from which the completions' seeds are derived.
     pub seed: Seed,
 }
 
 impl GroupRequest {
-    /// One request for each prompt, with the number of its draw; their ids count from 0.
+    /// Makes one request for each prompt, with the number of its draw. The ids count from 0.
     pub fn of_prompts(
         prompts: impl IntoIterator<Item = (u64, Prompt)>,
         group_size: usize,
@@ -185,30 +188,29 @@ impl GroupRequest {
         (0..).zip(prompts).map(request).collect()
     }
 
-    /// The seed of one of its completions.
+    /// Gives the seed of one of the request's completions.
     pub fn completion_seed(&self, index: usize) -> Seed {
         self.seed.derive("completion", &[self.prompt.id, self.draw, index as u64])
     }
 
-    /// A hash of everything that its completions follow from, but for the weights and its id: of prompt, draw, number,
-    /// sampling and seed.
+    /// Hashes everything that the completions depend on, except for the weights: prompt, draw, number,
+    /// sampling and seed. The id has no part in it.
     pub fn digest(&self) -> [u8; 32] {
         let GroupRequest { id: _, prompt, draw, step: _, group_size, sampling, seed } = self;
         let words = serde_json::to_string(&(prompt, sampling)).unwrap_or_default();
         seed.derive(&words, &[*draw, *group_size as u64]).bytes()
     }
 
-    /// The answer to this request, as [`RolloutEngine::poll`] gives it.
+    /// Gives the answer to this request, in the form of [`RolloutEngine::poll`].
     pub fn answer(self, completions: Vec<Completion>) -> (RequestId, Group) {
         let GroupRequest { id, prompt, draw, .. } = self;
         (id, Group { prompt, completions, step: 0, draw })
     }
 
-    /// Refuses a request that asks for nothing. A [`Flight`](crate::Flight) looks, and an engine
-    /// may.
+    /// Refuses a request that asks for nothing. A [`Flight`](crate::Flight) checks this, and an engine may.
     ///
     /// # Errors
-    /// When the prompt has no token, or no completion or no token of one is asked for.
+    /// When the prompt has no token, or the request asks for no completion or for completions of no token.
     pub fn check(&self) -> Result<(), RolloutError> {
         let problem = if self.prompt.tokens.is_empty() {
             "has a prompt without tokens, expected at least one"
@@ -222,13 +224,13 @@ impl GroupRequest {
         Err(RolloutError::Request { id: self.id, problem: problem.into() })
     }
 
-    /// Refuses a group that is no answer to this request: another program's answers are not to be
-    /// trusted. A [`Flight`](crate::Flight) looks; a scheduler without one should.
+    /// Refuses a group that is no answer to this request, because another program's answers are not to be
+    /// trusted. A [`Flight`](crate::Flight) checks this; a scheduler without one should.
     ///
     /// # Errors
-    /// When the group is another prompt's or draw's, has another number of completions, or one
-    /// without tokens, with more than were asked for, or with other log-probabilities than one for
-    /// each token, finite and at most 0.
+    /// When the group belongs to another prompt or draw, or has another number of completions. When a
+    /// completion has no token, or more tokens than were asked for. When its mask, or its log-probabilities,
+    /// are not one for each token, and when a log-probability is not finite or above 0.
     pub fn check_answer(&self, group: &Group) -> Result<(), RolloutError> {
         let wrong = |problem| Err(RolloutError::Answer { id: self.id, problem });
         if (&group.prompt, group.draw) != (&self.prompt, self.draw) {
@@ -276,5 +278,5 @@ impl GroupRequest {
     }
 }
 
-/// The number that a log-probability of 0 may be rounded up to: half precision does so by some 10⁻³.
+/// The number that a log-probability of 0 may be rounded up to: half precision rounds it up by some 10⁻³.
 const LOGPROB_ROUNDING: f32 = 1e-2;

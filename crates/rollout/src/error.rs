@@ -1,10 +1,12 @@
+//! Errors of sampling.
+
 use std::error::Error;
 
 use firebrick_core::EnvironmentFailed;
 
 use crate::RequestId;
 
-/// Why completions could not be sampled.
+/// The reasons why completions could not be sampled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RolloutError {
@@ -14,41 +16,41 @@ pub enum RolloutError {
          takes {limit} in all; lower data.max_prompt_tokens or rollout.max_completion_tokens"
     )]
     TooLong {
-        /// [`Prompt::id`](firebrick_core::Prompt::id).
+        /// The prompt, by its [`Prompt::id`](firebrick_core::Prompt::id).
         id: u64,
-        /// Its tokens.
+        /// The number of the prompt's tokens.
         prompt: usize,
-        /// `max_completion_tokens`.
+        /// The limit of the completion, `max_completion_tokens`.
         completion: usize,
-        /// The model's `max_position_embeddings`.
+        /// The limit of the model, `max_position_embeddings`.
         limit: usize,
     },
     /// A request that no engine can serve.
     #[error("rollout request {id} {problem}")]
     Request {
-        /// [`GroupRequest::id`](crate::GroupRequest::id).
+        /// The request, by its [`GroupRequest::id`](crate::GroupRequest::id).
         id: RequestId,
-        /// The fault of the request, and what was expected.
+        /// The fault of the request, and the value that was expected.
         problem: String,
     },
-    /// An answer that was not asked for.
+    /// An engine's answer does not fit what was asked for.
     #[error(
         "the rollout engine's answer to request {id} cannot be used: {problem}; the engine, or what \
          it asks, is at fault"
     )]
     Answer {
-        /// The id that came with it.
+        /// The id that came with the answer.
         id: RequestId,
         /// The answer that was expected and the one that came.
         problem: String,
     },
-    /// An engine of one's own failed, and has nothing in flight any more.
+    /// An engine failed, and has nothing in flight any more.
     #[error("the rollout engine failed: {source}")]
     Engine {
-        /// In its own words.
+        /// The engine's own words.
         source: Box<dyn Error + Send + Sync>,
-        /// True where the lost work may be submitted again: the engine is there, or will be, with
-        /// the weights that were published last.
+        /// True if the lost work may be submitted again: the engine is there, or will be, with the weights
+        /// that were published last.
         retryable: bool,
     },
     /// The environment that completions talk with can answer nobody any more.
@@ -57,12 +59,12 @@ pub enum RolloutError {
     /// An engine lost its work again and again.
     #[error("the rollout engine lost its work {times} times, at last because: {source}")]
     GivenUp {
-        /// How often.
+        /// The number of times.
         times: usize,
-        /// The last time's reason.
+        /// The reason of the last time.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The run is to end, and what was in flight has been dropped.
+    /// The run is to end, and the work in flight has been dropped.
     #[error("sampling was interrupted")]
     Interrupted,
     /// The engine has no policy: publishing the last one failed.
@@ -70,14 +72,14 @@ pub enum RolloutError {
         "the rollout engine has no weights, since the last could not be published; publish them again"
     )]
     NoWeights,
-    /// A policy of one's own gave another number of rows than it was asked for.
+    /// A policy gave another number of rows than it was asked for.
     #[error("{what} of the policy gave {came} rows, expected {expected}: one for each completion")]
     Rows {
-        /// Which of its methods.
+        /// The name of the policy's method.
         what: &'static str,
-        /// Rows that are being decoded.
+        /// The number of rows that are being decoded.
         expected: usize,
-        /// Rows that came.
+        /// The number of rows that came.
         came: usize,
     },
     /// The device could not give its values back.
@@ -86,7 +88,7 @@ pub enum RolloutError {
 }
 
 impl RolloutError {
-    /// [`RolloutError::Engine`] of whatever error or text.
+    /// Makes a [`RolloutError::Engine`] of any error or text.
     pub fn engine(source: impl Into<Box<dyn Error + Send + Sync>>, retryable: bool) -> Self {
         RolloutError::Engine { source: source.into(), retryable }
     }

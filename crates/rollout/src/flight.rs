@@ -1,4 +1,4 @@
-//! What is on its way between whoever asks and an engine.
+//! Requests on their way between a caller and an engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,37 +6,37 @@ use firebrick_core::Group;
 
 use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 
-/// How often in a row a [`Flight`] submits again what an engine lost.
+/// The number of times in a row that a [`Flight`] submits again the work that an engine lost.
 pub const RETRIES: usize = 3;
 
-/// Requests that an engine has not answered: more can be asked for while others are being answered.
+/// The requests that an engine has not answered. More can be asked for while others are being answered.
 ///
-/// An engine's answers are checked ([`GroupRequest::check_answer`]). Work that it lost
-/// ([`RolloutError::Engine`], where that is `retryable`) is submitted again, up to [`RETRIES`] times in
-/// a row without an answer between them: a completion follows from its seed, so the second time it is the
+/// An engine's answers are checked ([`GroupRequest::check_answer`]). If an engine lost its work
+/// ([`RolloutError::Engine`]) and that is `retryable`, the work is submitted again, up to [`RETRIES`] times
+/// in a row without an answer between them. A completion depends on its seed, so the second time it is the
 /// same.
 #[derive(Default)]
 pub struct Flight {
-    /// Without an answer.
+    /// The requests without an answer.
     open: BTreeMap<RequestId, GroupRequest>,
-    /// Those among them that the engine has not been given.
+    /// The open requests that the engine has not been given.
     waiting: Vec<GroupRequest>,
     answered: BTreeSet<RequestId>,
-    /// Completions of everything that was asked for, and of what was answered.
+    /// The number of completions that were asked for, and the number that were answered.
     asked: usize,
     came: usize,
-    /// Completions that ended, as the engine says, and how many of them were passed on.
+    /// The number of completions that ended, as the engine says, and the number that was passed on.
     heard: usize,
     told: usize,
-    /// How often in a row the engine has lost its work.
+    /// The number of times in a row that the engine has lost its work.
     lost: usize,
 }
 
 impl Flight {
-    /// Adds requests, which the engine is given when it is next asked for groups.
+    /// Adds requests. The engine is given them when it is next asked for groups.
     ///
     /// # Errors
-    /// When one asks for nothing, or has the id of another; then none of them is added.
+    /// When a request asks for nothing, or has the id of another; then none of them is added.
     pub fn ask(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
         let mut ids = BTreeSet::new();
         for request in &requests {
@@ -53,21 +53,21 @@ impl Flight {
         Ok(())
     }
 
-    /// How many requests have no answer.
+    /// Counts the requests that have no answer.
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// The smallest id without an answer.
+    /// Gives the smallest id without an answer.
     pub fn first_open(&self) -> Option<RequestId> {
         self.open.keys().next().copied()
     }
 
-    /// Waits until at least one request is answered; gives nothing at once when none is open. `finished`
-    /// hears how many completions have come to their end since it was last called, each of them once.
+    /// Waits until at least one request is answered; gives nothing at once if no request is open. `finished`
+    /// hears the number of completions that have ended since it was last called, each of them once.
     ///
     /// # Errors
-    /// When an answer is none to what was asked, or the engine fails. Everything in flight is then cancelled
+    /// When an answer does not fit its request, or the engine fails. Everything in flight is then cancelled
     /// ([`RolloutEngine::cancel`]) and forgotten.
     pub fn fetch<M>(
         &mut self,
@@ -99,7 +99,7 @@ impl Flight {
         Ok(Vec::new())
     }
 
-    /// Forgets what is open, and has the engine do so.
+    /// Forgets the open requests, and has the engine forget them.
     pub fn cancel<M>(&mut self, engine: &mut dyn RolloutEngine<M>) {
         *self = Flight::default();
         engine.cancel();
@@ -114,13 +114,13 @@ impl Flight {
             engine.submit(std::mem::take(&mut self.waiting))?;
         }
         let answers = engine.poll(Wait::ForGroup, &mut |count| self.hear(count, finished))?;
-        // It would be asked for ever.
+        // Otherwise the engine would be asked for ever.
         if let (true, Some((&id, _))) = (answers.is_empty(), self.open.first_key_value()) {
             let problem = "the engine says that nothing is in flight, expected a group".into();
             return Err(RolloutError::Answer { id, problem });
         }
         answers.iter().try_for_each(|(id, group)| self.take(*id, group))?;
-        // Those that the engine did not tell.
+        // The engine did not tell of these completions.
         if self.came > self.heard {
             self.hear(self.came - self.heard, finished);
         }
@@ -142,11 +142,11 @@ impl Flight {
         Ok(())
     }
 
-    /// Passes on what an engine says has ended: once, although some are lost and come again, and no
-    /// more than were asked for.
+    /// Passes on the completions that ended, as the engine says. Each is passed on once, although some are
+    /// lost and come again, and no more than were asked for.
     fn hear(&mut self, count: usize, finished: &mut dyn FnMut(usize)) {
         self.heard = self.heard.saturating_add(count).min(self.asked);
-        // None is told too: whoever hears it knows that somebody waits.
+        // A count of 0 is passed on too: it shows that the engine is being waited for.
         finished(self.heard.saturating_sub(self.told));
         self.told = self.told.max(self.heard);
     }

@@ -1,18 +1,20 @@
+//! Submits requests to an engine and waits for all answers.
+
 use std::collections::BTreeMap;
 
 use firebrick_core::Group;
 
 use crate::{Flight, GroupRequest, RolloutEngine, RolloutError};
 
-/// Submits `requests`, waits until all are answered, and gives the groups in the order of the
-/// requests: for callers who have nothing else to do meanwhile, and nothing else in flight.
+/// Submits `requests`, waits until all are answered, and gives the groups in the order of the requests. It is
+/// for callers who have nothing else to do meanwhile, and nothing else in flight.
 ///
-/// Answers are checked, and lost work is submitted again, as a [`Flight`] does. `finished` hears how many
-/// completions have come to their end since it was last called, each of them once.
+/// Answers are checked, and lost work is submitted again, as a [`Flight`] does. `finished` hears the number
+/// of completions that have ended since it was last called, each of them once.
 ///
 /// # Errors
-/// When a request asks for nothing or has the id of another, an answer is none to it, or the engine
-/// fails. What is in flight then is cancelled ([`RolloutEngine::cancel`]).
+/// When a request asks for nothing or has the id of another, an answer does not fit its request, or the
+/// engine fails. Everything in flight is then cancelled ([`RolloutEngine::cancel`]).
 pub fn generate<M>(
     engine: &mut dyn RolloutEngine<M>,
     requests: Vec<GroupRequest>,

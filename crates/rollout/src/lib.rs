@@ -1,14 +1,14 @@
-//! Prompts in, groups of completions out.
+//! Rollouts: engines that take prompts and return groups of completions.
 //!
-//! [`RolloutEngine`] is the seam: requests are submitted and groups polled for. [`Flight`] keeps the account
-//! of what is asked, for whoever asks for more meanwhile; [`generate`] waits for all of them. [`LocalEngine`] samples with the weights that are being trained, in the same process;
-//! [`Conversing`] lets the completions of
-//! either talk with an environment; [`stream`] samples one completion for a listener; [`ScriptedEngine`] says what a test tells it to.
+//! [`RolloutEngine`] is the seam: requests are submitted and groups polled for. [`Flight`] keeps account of
+//! the requests of a caller who asks for more meanwhile. [`generate`] waits for all of them. [`LocalEngine`]
+//! samples with the weights that are being trained, in the same process. [`Conversing`] lets the completions
+//! of any engine talk with an environment. [`stream`] samples one completion for a listener.
+//! [`ScriptedEngine`] says the words of a test.
 //!
-//! To publish the weights, sample with them and then update them, one after the other, is the
-//! trainer's way to use an engine, and one scheduler among possible ones. An engine knows no steps:
-//! it may be asked for more while it decodes, and every completion is told by the version of its
-//! weights.
+//! The trainer publishes the weights, samples with them and then updates them, one after the other. That is
+//! one scheduler among possible ones. An engine knows no steps: it may be asked for more while it decodes,
+//! and every completion tells the version of its weights.
 
 mod conversation;
 mod engine;

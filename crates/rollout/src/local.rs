@@ -1,3 +1,5 @@
+//! The engine `LocalEngine`, which samples in this process.
+
 mod ahead;
 mod decoding;
 
@@ -12,17 +14,19 @@ use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, SampleOn, Wait
 
 /// Samples in this process, from the very weights that are trained.
 ///
-/// A prompt is prefilled once for its whole group, whose completions share what was remembered of it. Sequences of
-/// different lengths run together, and the place of a finished one goes to the next completion that waits, or, when none
-/// does, is given up, so that the last long completions do not decode in a wide, empty batch. On the CPU that is at once;
-/// on other devices, which may compile kernels for each size, when a quarter of the places has become free.
+/// A prompt is prefilled once for its whole group, and the group's completions share its cache. Sequences of
+/// different lengths run together. The place of a finished sequence goes to the next completion that waits.
+/// If none waits, the place is given up, so that the last long completions do not decode in a wide, empty
+/// batch. On the CPU that is at once. On other devices, which may compile kernels for each size, it is when a
+/// quarter of the places has become free.
 ///
-/// It works while it is polled: [`Wait::Never`] admits what fits and decodes one token in every row; on devices other than
-/// the CPU a few, of which those are read that were asked for by the poll before, so that the device never waits for its
-/// tokens to be read.
-/// Weights may be published while rows are in flight. They then go on with the new ones, over what they
-/// remember from the old; each token has the log-probability of the weights that drew it, and the
-/// completion the version that it was begun with. An error or a panic in a poll loses what was in flight.
+/// The engine works while it is polled. [`Wait::Never`] admits what fits and decodes one token in every row.
+/// On devices other than the CPU it decodes a few tokens, and reads those that the poll before asked for, so
+/// that the device never waits for its tokens to be read.
+///
+/// Weights may be published while rows are in flight. The rows then go on with the new weights, over a cache
+/// that the old weights made. Each token has the log-probability of the weights that drew it, and the
+/// completion has the version that it was begun with. An error or a panic in a poll loses the work in flight.
 pub struct LocalEngine<M: PolicyModel> {
     policy: Option<M>,
     version: u64,
@@ -35,8 +39,8 @@ pub struct LocalEngine<M: PolicyModel> {
 }
 
 impl<M: PolicyModel> LocalEngine<M> {
-    /// `max_sequences` is how many completions are decoded at once; `max_tokens` is the model's
-    /// context, prompt and completion together. Until another is published, `policy` is version 0.
+    /// Makes an engine that decodes `max_sequences` completions at once. `max_tokens` is the model's context,
+    /// prompt and completion together. Until another policy is published, `policy` is version 0.
     pub fn new(
         policy: &M,
         detokenizer: Arc<dyn Detokenizer>,
@@ -56,8 +60,9 @@ impl<M: PolicyModel> LocalEngine<M> {
         }
     }
 
-    /// Whether a device other than the CPU records the launches of a few steps once and repeats them, where the cache allows it:
-    /// it need not be asked for each launch then. A device that can't fails.
+    /// Sets whether a device other than the CPU records the launches of a few steps once and repeats them, if
+    /// the cache allows it. The device then need not be asked for each launch. A device that cannot do this
+    /// fails.
     #[must_use]
     pub fn graphs(mut self, graphs: bool) -> Self {
         self.graphs = graphs;
@@ -82,8 +87,8 @@ impl<M: PolicyModel> LocalEngine<M> {
 
 impl<M: PolicyModel> RolloutEngine<M> for LocalEngine<M> {
     fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
-        // First, because a rounded copy shares nothing with the policy: the old one and the next are
-        // never there at once. What was recorded holds the old one.
+        // This comes first, so that the old copy and the next are never there at once: a rounded copy shares
+        // nothing with the policy. A recording holds the old copy.
         self.decoding.forget();
         self.policy = None;
         self.policy = Some(policy.sampler());
@@ -103,7 +108,7 @@ impl<M: PolicyModel> RolloutEngine<M> for LocalEngine<M> {
         wait: Wait,
         finished: &mut dyn FnMut(usize),
     ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
-        // Taken out, so that nothing is left of what fails half way.
+        // The work is taken out, so that nothing of it is left if it fails half way.
         let mut decoding = std::mem::take(&mut self.decoding);
         while decoding.in_flight() {
             finished(decoding.turn(self)?);

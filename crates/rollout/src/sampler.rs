@@ -1,3 +1,5 @@
+//! The settings of sampling: how tokens are drawn, and where completions end.
+
 use burn::tensor::Tensor;
 use firebrick_core::{FinishReason, TokenId};
 use firebrick_kernels::{Choice, Kernels, kernels, sample_on_device, sample_on_host};
@@ -5,24 +7,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::RolloutError;
 
-/// How tokens are drawn.
+/// The way in which tokens are drawn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
-    /// Divides the logits; 0 takes the likeliest token.
+    /// The number that divides the logits; 0 takes the likeliest token.
     pub temperature: f64,
-    /// Only the `top_k` likeliest tokens can be drawn; 0 means all.
+    /// The number of likeliest tokens that can be drawn; 0 means all tokens.
     pub top_k: usize,
-    /// Only the smallest set of likeliest tokens with at least this probability can be drawn;
-    /// in `(0, 1]`.
+    /// The probability, in `(0, 1]`, that the likeliest tokens have to reach together: only the smallest set
+    /// of them that has at least this probability can be drawn.
     pub top_p: f64,
-    /// A completion of so many tokens ends with `FinishReason::Length`.
+    /// The number of tokens at which a completion ends with `FinishReason::Length`.
     pub max_completion_tokens: usize,
-    /// A completion ends with any of these tokens.
+    /// The tokens that end a completion.
     pub stop: Vec<TokenId>,
 }
 
 impl Sampling {
-    /// The likeliest token, always.
+    /// Always takes the likeliest token.
     pub fn greedy(max_completion_tokens: usize, stop: Vec<TokenId>) -> Self {
         Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, max_completion_tokens, stop }
     }
@@ -36,22 +38,23 @@ impl Sampling {
         }
     }
 
-    /// How one of its tokens is drawn.
+    /// Gives the way in which each token of a completion is drawn.
     pub fn choice(&self) -> Choice {
         Choice { temperature: self.temperature, top_k: self.top_k, top_p: self.top_p }
     }
 }
 
-/// Where tokens are drawn. Both ways draw the same token, but for rounding ([`sample_on_device`]).
+/// The place where tokens are drawn. Both places draw the same token, except for rounding
+/// ([`sample_on_device`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleOn {
-    /// On the CPU ([`sample_on_host`]), unless the kernels are the reference.
+    /// Tokens are drawn on the CPU ([`sample_on_host`]), unless the kernels are the reference.
     Host,
-    /// On the device, with one read-back of ids and log-probs.
+    /// Tokens are drawn on the device, with one read-back of ids and log-probs.
     Device,
 }
 
-/// Draws one token per row of `logits`, `[rows, vocab]`, at the uniform numbers; gives it with its
+/// Draws one token per row of `logits`, `[rows, vocab]`, at the uniform numbers, and gives each with its
 /// log-probability.
 pub(crate) fn draw_tokens(
     logits: Tensor<2>,
@@ -69,7 +72,7 @@ pub(crate) fn draw_tokens(
             let uniforms: Vec<f32> = uniforms.iter().map(|&uniform| uniform as f32).collect();
             let uniforms = Tensor::from_floats(uniforms.as_slice(), &logits.device());
             let (tokens, logprobs) = sample_on_device(logits, uniforms, &choice);
-            // One tensor, one read-back. Ids below 2²⁴ are exact in f32.
+            // One tensor needs one read-back. Ids below 2²⁴ are exact in f32.
             let both = Tensor::stack::<2>(vec![tokens.float(), logprobs], 1);
             let both: Vec<f32> = read(both.try_into_vec_as::<f32>())?;
             let pairs = both.as_chunks::<2>().0.iter();

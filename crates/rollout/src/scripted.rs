@@ -1,10 +1,12 @@
+//! The engine `ScriptedEngine`, which gives written completions to tests.
+
 use firebrick_core::{Completion, Group};
 
 use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 
-/// Writes what a function says of a request and an index in its group: the engine of tests that are
-/// not about sampling. It gives one group at a time, the one that was asked for last first, since no
-/// caller may rely on another order.
+/// Writes the words that a function gives for a request and an index in its group. It is the engine of tests
+/// that are not about sampling. It gives one group at a time, the group that was asked for last first,
+/// because no caller may rely on another order.
 pub struct ScriptedEngine<F> {
     says: F,
     asked: Vec<GroupRequest>,
@@ -14,7 +16,7 @@ impl<F> ScriptedEngine<F>
 where
     F: FnMut(&GroupRequest, usize) -> Completion + Send,
 {
-    /// An engine that was asked for nothing yet.
+    /// Makes an engine that was asked for nothing yet.
     pub fn new(says: F) -> Self {
         ScriptedEngine { says, asked: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! One completion, token by token, for whoever watches it being written.
+//! One completion, token by token, for a listener who watches it being written.
 
 use std::ops::ControlFlow;
 
@@ -7,23 +7,23 @@ use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logit
 
 use crate::{RolloutError, SampleOn, Sampling, local::indices, sampler::draw_tokens};
 
-/// What a stream was when it ended.
+/// The result of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Streamed {
-    /// Every token that was sampled, the stop token included.
+    /// The tokens that were sampled, the stop token included.
     pub tokens: Vec<TokenId>,
-    /// The log-probability of each, as in [`Completion::logprobs`](firebrick_core::Completion).
+    /// The log-probability of each token, as in [`Completion::logprobs`](firebrick_core::Completion).
     pub logprobs: Vec<f32>,
-    /// Why it ended; none when whoever listened ended it.
+    /// The reason why the stream ended; `None` if the listener ended it.
     pub finish: Option<FinishReason>,
 }
 
-/// Samples one completion of `prompt`, which has at least one token, and tells `hear` every token
-/// with its log-probability as it comes; the stop token is told too.
+/// Samples one completion of `prompt`, which has at least one token. Tells `hear` every token with its
+/// log-probability as it comes, the stop token included.
 ///
-/// With the seed of a completion ([`GroupRequest::completion_seed`](crate::GroupRequest)) it is the
-/// completion that [`LocalEngine`](crate::LocalEngine) samples. `max_tokens` is the model's context,
-/// prompt and completion together.
+/// With the seed of a completion ([`GroupRequest::completion_seed`](crate::GroupRequest)) it gives the
+/// completion that [`LocalEngine`](crate::LocalEngine) samples. `max_tokens` is the model's context, prompt
+/// and completion together.
 ///
 /// # Errors
 /// When prompt and completion do not fit the context, or the device fails.
@@ -61,7 +61,7 @@ pub fn stream<M: PolicyModel>(
             }
         }
         if cache.room() == 0 {
-            // As the engine does, so that the sums have its lengths.
+            // The engine does the same, so the sums have the same lengths.
             cache = cache.arrange(&[0], None, (most - streamed.tokens.len()).max(1));
         }
         let last: Vec<usize> =

@@ -1,10 +1,12 @@
+//! Errors of recording and reading runs.
+
 use std::{io, path::PathBuf};
 
 use firebrick_core::RunNameError;
 
-/// Why a run could not be recorded or read.
+/// An error while a run is recorded or read.
 ///
-/// Each message is complete: what the system said stands in it, and is not repeated as a source.
+/// Each message is complete: it includes the system's own words, which are not repeated as a source.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The name can't be a folder's.
@@ -26,7 +28,7 @@ pub enum RunError {
         path.display()
     )]
     NothingToResume {
-        /// Where a run was expected.
+        /// The folder that was expected to hold a run.
         path: PathBuf,
     },
     /// Another process is writing the same run.
@@ -38,7 +40,7 @@ pub enum RunError {
         /// The run's folder.
         path: PathBuf,
     },
-    /// The folder is another one than the run was begun in.
+    /// The folder is no longer the one in which the run began.
     #[error("{} was removed, moved or replaced while the run was writing it; what it did since its last checkpoint is lost", path.display())]
     Gone {
         /// The run's folder.
@@ -47,14 +49,14 @@ pub enum RunError {
     /// The file system refused.
     #[error("can't {action} {}: {error}", path.display())]
     File {
-        /// What was tried, as a verb.
+        /// The action that failed, as a verb.
         action: &'static str,
-        /// On what.
+        /// The file or folder of the action.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// A database of an early version has not what is asked for.
+    /// The database is of an early version, which says too little of completions to answer.
     #[error(
         "{} is of version {found}, which says too little of completions: resume its run once, which brings it up to date",
         path.display()
@@ -65,28 +67,28 @@ pub enum RunError {
         /// Its version.
         found: i64,
     },
-    /// The thread that writes the database is not there.
+    /// The thread that writes the database could not be started, or has ended.
     #[error("the thread that writes run.db can't go on: {0}")]
     Thread(io::Error),
-    /// A file of the run says something else than expected.
+    /// A file is no valid run summary.
     #[error("{} is no valid run summary: {error}; it is written anew at the end of a run", path.display())]
     Summary {
         /// The file.
         path: PathBuf,
-        /// Where it departs from one.
+        /// The place in the file that is wrong.
         error: serde_json::Error,
     },
     /// SQLite refused.
     #[error("can't {action} {}: {error}", path.display())]
     Database {
-        /// What was tried, as a verb.
+        /// The action that failed, as a verb.
         action: &'static str,
         /// The database file.
         path: PathBuf,
-        /// What SQLite said.
+        /// SQLite's error.
         error: rusqlite::Error,
     },
-    /// The file is no database, or a damaged one.
+    /// The file is damaged, or is no database.
     #[error(
         "{} is damaged, or no SQLite database ({error}): move it away, and a resumed run starts a new one",
         path.display()
@@ -94,7 +96,7 @@ pub enum RunError {
     Corrupt {
         /// The database file.
         path: PathBuf,
-        /// What SQLite said.
+        /// SQLite's error.
         error: rusqlite::Error,
     },
     /// The database was made by a later Firebrick.
@@ -121,7 +123,7 @@ pub enum RunError {
         /// The database file.
         path: PathBuf,
     },
-    /// The export's destination refused.
+    /// The exported metrics could not be written.
     #[error("can't write the exported metrics: {0}")]
     Export(io::Error),
 }

@@ -1,3 +1,5 @@
+//! The folder of a run: its paths, its lock, and files that appear whole or not at all.
+
 use std::{
     fs::{self, File, TryLockError},
     io::{self, Write},
@@ -8,14 +10,14 @@ use firebrick_core::{Step, check_run_name};
 
 use crate::RunError;
 
-/// The folder of one run, which this process alone may write while the value lives.
+/// The folder of one run. While the value lives, no other process may write the folder.
 ///
-/// A checkpoint is there whole or not at all: it is written under a hidden name, synced, and
-/// renamed. So whatever carries the name of a checkpoint is complete, wherever the run was killed.
+/// A checkpoint is there whole or not at all: it is written under a hidden name, synced, and renamed. So a
+/// folder with the name of a checkpoint is complete, wherever the run was killed.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    /// Has the lock; the system lets go of it when the process ends, however it does.
+    /// The file that has the lock. The system releases the lock when the process ends, however it ends.
     held: File,
 }
 
@@ -38,8 +40,8 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// Checks that [`RunFolder::create`] would find no run of that name, and makes nothing: a user
-    /// should hear of it before a large model is loaded.
+    /// Checks that [`RunFolder::create`] would find no run of that name. It makes nothing: a user should learn
+    /// of a taken name before a large model is loaded.
     ///
     /// # Errors
     /// When the name is no folder's, or the folder already holds a run.
@@ -53,8 +55,8 @@ impl RunFolder {
         }
     }
 
-    /// Opens the folder `name` in `runs` to continue its run, and clears away what an interrupted
-    /// process left half done.
+    /// Opens the folder `name` in `runs` to continue its run, and clears away whatever an interrupted process
+    /// left half done.
     ///
     /// # Errors
     /// When there is no run, another process has it, or it can't be read.
@@ -71,10 +73,10 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// Looks whether the folder is the one that this process began to write, as far as the system tells.
+    /// Checks that the folder is still the one that this process began to write, as far as the system tells.
     ///
     /// # Errors
-    /// When it was removed, moved away or replaced: what is written from then on would be nowhere.
+    /// When it was removed, moved away or replaced. Files that are written from then on would be lost.
     pub fn check(&self) -> Result<(), RunError> {
         #[cfg(unix)]
         {
@@ -89,43 +91,43 @@ impl RunFolder {
         Ok(())
     }
 
-    /// The folder itself.
+    /// Returns the folder itself.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the effective recipe is kept.
+    /// Returns the path of the effective recipe.
     pub fn recipe(&self) -> PathBuf {
         self.path.join("recipe.toml")
     }
 
-    /// Where the [`Store`](crate::Store) is.
+    /// Returns the path of the [`Store`](crate::Store).
     pub fn database(&self) -> PathBuf {
         self.path.join("run.db")
     }
 
-    /// Where the metrics are exported to at the end.
+    /// Returns the path to which the metrics are exported at the end.
     pub fn metrics(&self) -> PathBuf {
         self.path.join("metrics.jsonl")
     }
 
-    /// Where the [`Summary`](crate::Summary) is.
+    /// Returns the path of the [`Summary`](crate::Summary).
     pub fn summary(&self) -> PathBuf {
         self.path.join("summary.json")
     }
 
-    /// Where the checkpoint of `step` is, or would be.
+    /// Returns the path of the checkpoint of `step`, whether it is there or not.
     pub fn checkpoint(&self, step: Step) -> PathBuf {
         self.path.join("checkpoints").join(format!("step-{step:06}"))
     }
 
-    /// Where the `index`-th batch of `step` is, or would be, whose update was skipped.
+    /// Returns the path of the `index`-th batch of `step` whose update was skipped, whether it is there or not.
     pub fn skipped(&self, step: Step, index: usize) -> PathBuf {
         self.path.join(format!("skipped-step-{step:06}-{index}.json"))
     }
 
-    /// Makes an empty hidden folder in which the checkpoint of `step` can be written. When all of
-    /// it is there, [`publish_folder`] gives it its name.
+    /// Makes an empty hidden folder for the files of the checkpoint of `step`. When all of them are there,
+    /// [`publish_folder`] gives the folder its name.
     ///
     /// # Errors
     /// When it can't be made, or a stale one can't be removed.
@@ -136,7 +138,7 @@ impl RunFolder {
         Ok(temporary)
     }
 
-    /// The complete checkpoints, oldest first.
+    /// Lists the complete checkpoints, oldest first.
     ///
     /// # Errors
     /// When the folder can't be read.
@@ -150,7 +152,8 @@ impl RunFolder {
         Ok(found)
     }
 
-    /// Takes the checkpoint of `step` from the others, because it is damaged: gives the name that it has now.
+    /// Renames the damaged checkpoint of `step`, so that it no longer counts as a checkpoint. Returns the new
+    /// path.
     ///
     /// # Errors
     /// When it can't be renamed.
@@ -162,7 +165,8 @@ impl RunFolder {
         Ok(aside)
     }
 
-    /// Removes all checkpoints but the newest `keep` and the one of step `best`; with `keep` 0, none.
+    /// Removes all checkpoints except the newest `keep` ones and the one of step `best`. If `keep` is 0, it
+    /// removes none.
     ///
     /// # Errors
     /// When one can't be removed.
@@ -173,7 +177,8 @@ impl RunFolder {
             if best == Some(step) {
                 continue;
             }
-            // Hidden first: a process killed half way through must not leave half a checkpoint.
+            // The folder is hidden first, because a process that is killed half way through must not leave half
+            // a checkpoint.
             let doomed = hidden(&path, TEMPORARY);
             remove(&doomed)?;
             fs::rename(&path, &doomed).map_err(file_error("rename", &path))?;
@@ -236,16 +241,16 @@ pub fn publish_folder(temporary: &Path, published: &Path) -> Result<(), RunError
     remove(&replaced)
 }
 
-/// Marks what is not complete yet, or no longer.
+/// The prefix of files and folders that are not complete yet, or no longer.
 const TEMPORARY: &str = ".tmp-";
 
-/// Marks a checkpoint whose files are not those that were saved.
+/// The prefix of a checkpoint whose files are not those that were saved.
 const DAMAGED: &str = "damaged-";
 
-/// Marks a checkpoint that is making room for another of the same step.
+/// The prefix of a checkpoint that is making room for another one of the same step.
 const REPLACED: &str = ".old-";
 
-/// The path beside `path` whose name has the mark in front.
+/// Returns the path beside `path` whose name begins with `mark`.
 fn hidden(path: &Path, mark: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{mark}{name}"))
@@ -264,7 +269,7 @@ fn lock(folder: &Path) -> Result<File, RunError> {
     let file = File::create(&path).map_err(file_error("make", &path))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(RunError::Busy { path: folder.to_owned() }),
-        // Some network file systems know no locks. A run there is worth more than the check.
+        // Some network file systems have no locks. A run there is worth more than the check.
         Err(TryLockError::Error(_)) | Ok(()) => Ok(file),
     }
 }
@@ -282,7 +287,7 @@ fn lossy_name(entry: &fs::DirEntry) -> String {
     entry.file_name().to_string_lossy().into_owned()
 }
 
-/// Removes a file or a folder; that there is none is as good.
+/// Removes a file or a folder. It is no error if there is none.
 fn remove(path: &Path) -> Result<(), RunError> {
     let removed = match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
@@ -315,12 +320,12 @@ fn sync_parent(path: &Path) -> Result<(), RunError> {
 }
 
 fn sync_folder(folder: &Path) -> Result<(), RunError> {
-    // Only Unix opens folders as files; elsewhere a rename is as durable as the system makes it.
+    // Only Unix opens folders as files. Elsewhere a rename is as durable as the system makes it.
     if cfg!(unix) { sync(folder) } else { Ok(()) }
 }
 
 fn sync(path: &Path) -> Result<(), RunError> {
-    // Windows syncs only what is open for writing. Elsewhere reading is enough, and a copied
+    // Windows syncs only files that are open for writing. Elsewhere reading is enough, and a copied
     // tokenizer.json may be read-only.
     let open =
         if cfg!(windows) { File::options().append(true).open(path) } else { File::open(path) };
@@ -377,7 +382,7 @@ mod tests {
         folder.prune(2, None).unwrap();
         assert_eq!(steps(&folder), [100, 1_000_000]);
 
-        // Killed between the two renames of a replacement: the old checkpoint comes back.
+        // The run was killed between the two renames of a replacement: the old checkpoint comes back.
         let replaced = folder.path().join("checkpoints/.old-step-000100");
         fs::rename(folder.checkpoint(100), &replaced).unwrap();
         drop(folder);

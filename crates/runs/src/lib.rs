@@ -1,13 +1,13 @@
-//! A run on disk.
+//! A run on disk: its folder, its database and its summary.
 //!
 //! ```text
 //! runs/<name>/   recipe.toml  run.db  metrics.jsonl  summary.json
 //!                checkpoints/step-000200/
 //! ```
 //!
-//! [`RunFolder`] knows the paths and writes nothing by halves; [`Store`] is the SQLite database
-//! that everything else is made from, and a [`Writer`] writes it while the run goes on; [`Summary`] is the
-//! result in a few numbers. Nothing here knows the algorithm.
+//! [`RunFolder`] knows the paths and writes nothing by halves. [`Store`] is the SQLite database that everything
+//! else is made from, and a [`Writer`] writes it while the run goes on. [`Summary`] is the result in a few
+//! numbers. Nothing here knows the algorithm.
 
 mod error;
 mod folder;

@@ -1,3 +1,5 @@
+//! The SQLite database of a run: its metrics, events and facts.
+
 mod asked;
 mod browsed;
 mod sampled;
@@ -35,43 +37,45 @@ use crate::RunError;
 /// | `trained` | completion that was trained on | `group_id`, `completion`, `advantage`, `ratios`, `entropies` |
 /// | `prompts` | prompt that was sampled for training | `prompt_id`, `prompt`, `groups`, `completions`, `right`, `last_draw`, `last_step`, `last_mean`, `last_variance` |
 ///
-/// `source` is `train`, or an evaluation's: `heldout`, and `initial` for the one before a warm-up. A group is written
-/// when the engine has finished it ([`Store::keep`]), and its completions have rows when it is judged at the end of its step
-/// ([`Store::record`]). `parts` is a JSON object.
+/// `source` is `train`, or the name of an evaluation, such as `heldout`, or `initial` before a warm-up. A group
+/// is written when the engine has finished it ([`Store::keep`]). Its completions get their rows when it is
+/// judged at the end of its step ([`Store::record`]). `parts` is a JSON object.
 ///
-/// `sampled` has groups as the engine gave them: `completions` is a JSON array with `tokens`, `logprobs`, `text`, `finish` and
-/// `policy_version` of each, and with a `mask` where the policy did not write all tokens. `request` is a hash of everything
-/// that they follow from: a run that goes on finds by it what it need not sample again. The steps since the last checkpoint
-/// are there, and those that the recipe has kept (`record.tokens_every`).
+/// `sampled` has groups as the engine gave them. Its `completions` is a JSON array with the `tokens`,
+/// `logprobs`, `text`, `finish` and `policy_version` of each completion, and with a `mask` if the policy did
+/// not write all of its tokens. `request` is a hash of everything that the completions follow from: it tells a
+/// resumed run which groups it need not sample again. The table has the steps since the last checkpoint, and
+/// the steps that the recipe keeps (`record.tokens_every`).
 ///
-/// `trained` has the mean advantage of each such completion; and in the steps that keep their tokens, as JSON arrays with a
-/// number for each token, its ratio to the policy that sampled it and the entropy there, both when its update began.
+/// `trained` has the mean advantage of each such completion. In the steps that keep their tokens it also has
+/// two JSON arrays with a number for each token: its ratio to the policy that sampled it, and the entropy
+/// there. Both are from the beginning of the completion's update.
 ///
-/// `prompts` is a view, made from `groups` and `completions` when it is asked for: the history of
-/// each prompt, in which the numbers from `last_draw` on are those of its last group, and mean and
-/// variance (divided by the number) are over the accuracies of its completions that count.
+/// `prompts` is a view, made from `groups` and `completions` when it is queried. It is the history of each
+/// prompt. The columns from `last_draw` on describe the prompt's last group; mean and variance (divided by the
+/// number) are over the accuracies of its completions that count.
 ///
-/// `spread` is the largest minus the smallest accuracy of the completions that count: dynamic
-/// sampling keeps a group when it is above the tolerance. A NaN is stored as `NULL`, because
-/// SQLite has no other place for it; infinities are stored as they are. Unsigned numbers above
-/// 2⁶³, such as hashed prompt ids, wrap to negative ones.
+/// `spread` is the largest minus the smallest accuracy of the completions that count: dynamic sampling keeps a
+/// group if it is above the tolerance. A NaN is stored as `NULL`, because SQLite has no other place for it.
+/// Infinities are stored as they are. Unsigned numbers from 2⁶³ on, such as hashed prompt ids, wrap to negative
+/// ones.
 #[derive(Debug)]
 pub struct Store {
     connection: Connection,
     path: PathBuf,
-    /// The last step of each source whose tokens were forgotten.
+    /// The last step whose tokens were forgotten, by source.
     forgotten: BTreeMap<String, Step>,
 }
 
 impl Store {
-    /// Opens the database at `path` to write, or makes it.
+    /// Opens the database at `path` to write, and makes it if there is none.
     ///
     /// # Errors
-    /// When it is damaged, another program's, from a newer Firebrick, or can't be opened.
+    /// When the file is damaged, another program's, from a newer Firebrick, or can't be opened.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let store = Store::connect(path, OpenFlags::default())?;
-        // WAL lets readers in while the run writes. With it, NORMAL loses at most the last
-        // transactions in a power cut: groups of the step that is being made.
+        // WAL lets readers in while the run writes. With WAL, NORMAL loses at most the last transactions in a
+        // power cut: groups of the step that is being made.
         store
             .connection
             .execute_batch(
@@ -86,7 +90,7 @@ impl Store {
                 None => return Err(store.unknown(found)),
             },
         }
-        // Not a matter of the version: an older program minds neither.
+        // The view and the index are no matter of the version, because an older program minds neither.
         store
             .connection
             .execute_batch(&format!("{PROMPTS} {UNUSED}"))
@@ -97,19 +101,20 @@ impl Store {
     /// Opens an existing database to read, also while a run writes it.
     ///
     /// # Errors
-    /// As for [`Store::open`], and when there is none. One of an earlier version is read as it is.
+    /// As for [`Store::open`], and when there is no database. A database of an earlier version is read as it
+    /// is.
     pub fn open_read_only(path: &Path) -> Result<Self, RunError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let store = Store::connect(path, flags)?;
         match store.version()? {
-            // All have the tables that are read.
+            // All of these versions have the tables that are read.
             Some(1..=VERSION) => Ok(store),
             None => Err(RunError::Foreign { path: path.to_owned() }),
             Some(found) => Err(store.unknown(found)),
         }
     }
 
-    /// As [`Store::open_read_only`], for questions about completions.
+    /// Opens a database as [`Store::open_read_only`] does, for questions about completions.
     ///
     /// # Errors
     /// As there, and when the database is of version 1.
@@ -131,7 +136,7 @@ impl Store {
         Ok(())
     }
 
-    /// The fact of that name, if it was noted.
+    /// Returns the fact of that name, if it was noted.
     ///
     /// # Errors
     /// When it can't be read.
@@ -141,7 +146,7 @@ impl Store {
         value.map_err(self.fault("read"))
     }
 
-    /// The values of one metric by step, in order; NaN where it was stored as such.
+    /// Reads the values of one metric by step, in order. A value that was stored as NaN is NaN.
     ///
     /// # Errors
     /// When they can't be read.
@@ -155,7 +160,7 @@ impl Store {
         read().map_err(self.fault("read"))
     }
 
-    /// The names of all metrics, sorted.
+    /// Lists the names of all metrics, sorted.
     ///
     /// # Errors
     /// When they can't be read.
@@ -167,12 +172,12 @@ impl Store {
         read().map_err(self.fault("read"))
     }
 
-    /// Writes the metrics as JSON Lines: one object a step, `step` first and then the names sorted.
-    /// What is not finite becomes one of the strings `"NaN"`, `"Infinity"`, `"-Infinity"`, because
-    /// JSON has no numbers for them.
+    /// Writes the metrics as JSON Lines: one object a step, with `step` first and then the names sorted. A
+    /// number that is not finite becomes one of the strings `"NaN"`, `"Infinity"`, `"-Infinity"`, because JSON
+    /// has no numbers for them.
     ///
     /// # Errors
-    /// When the database can't be read or the writer not written.
+    /// When the database can't be read, or `writer` can't be written to.
     pub fn export_jsonl(&self, writer: &mut dyn Write) -> Result<(), RunError> {
         let sql = "SELECT step, name, value FROM metrics ORDER BY step, name";
         let mut query = self.connection.prepare(sql).map_err(self.fault("read"))?;
@@ -211,8 +216,9 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets the numbers that were logged after `step`, which a run resumed from the checkpoint of that step is about to
-    /// make again. What was sampled stays, with its verdicts and all that follows from them taken away.
+    /// Forgets the numbers that were logged after `step`, because a run resumed from the checkpoint of that
+    /// step is about to make them again. The sampled groups stay, without their verdicts and all that follows
+    /// from them.
     ///
     /// # Errors
     /// When it can't be written.
@@ -233,8 +239,8 @@ impl Store {
         })
     }
 
-    /// How often numbers were forgotten, and after which step the last time: whoever follows the run has told steps that come
-    /// again. (0, 0) where it never happened.
+    /// Returns how often numbers were forgotten, and after which step the last time. A program that follows the
+    /// run has then told steps that come again. The answer is (0, 0) if it never happened.
     ///
     /// # Errors
     /// When it can't be read.
@@ -245,14 +251,14 @@ impl Store {
     }
 }
 
-/// The fact that says how often numbers were forgotten, and after which step.
+/// The key of the fact that says how often numbers were forgotten, and after which step.
 const CUT: &str = "cut";
 
-/// Each call is one transaction, so a step's record is there whole or not at all. Logging a step
-/// again replaces what it said.
+/// Each call is one transaction, so a step's record is there whole or not at all. Logging a step again replaces
+/// the earlier numbers.
 impl Tracker for Store {
     fn log(&mut self, step: Step, metrics: &Metrics) -> Result<(), TrackError> {
-        // Numbers end a step. With them everything before reaches the disk, so that no power cut takes it.
+        // Numbers end a step. With them everything before them reaches the disk, so that no power cut takes it.
         let synchronous = |store: &Store, how: &str| {
             let set = store.connection.pragma_update(None, "synchronous", how);
             set.map_err(store.fault("write to"))
@@ -285,7 +291,7 @@ impl Store {
         Ok(Store { connection, path: path.to_owned(), forgotten: BTreeMap::new() })
     }
 
-    /// The schema's version; `None` for an empty database.
+    /// Returns the schema's version, or `None` for an empty database.
     fn version(&self) -> Result<Option<i64>, RunError> {
         let ask = |sql: &str| {
             self.connection
@@ -300,7 +306,7 @@ impl Store {
         }
     }
 
-    /// Makes or changes tables, all of them or none.
+    /// Makes or changes tables: all of them or none.
     fn change(&self, action: &'static str, tables: &str) -> Result<(), RunError> {
         let sql = format!(
             "BEGIN IMMEDIATE; {tables} PRAGMA application_id = {APPLICATION}; \
@@ -347,7 +353,7 @@ fn fault(action: &'static str, path: &Path, error: rusqlite::Error) -> RunError 
     }
 }
 
-/// SQLite would make `NULL` of a NaN by itself; said here because readers rely on it.
+/// Stores a NaN as `NULL`. SQLite would do so by itself; the code says it because readers rely on it.
 fn cell(value: f64) -> Option<f64> {
     (!value.is_nan()).then_some(value)
 }
@@ -356,7 +362,7 @@ fn number(cell: Option<f64>) -> f64 {
     cell.unwrap_or(f64::NAN)
 }
 
-/// SQLite's integers are signed. The bits survive the way there and back.
+/// Turns a number into SQLite's signed integer. The bits survive the way there and back.
 fn signed(value: u64) -> i64 {
     value.cast_signed()
 }
@@ -365,13 +371,13 @@ fn unsigned(value: i64) -> u64 {
     value.cast_unsigned()
 }
 
-/// The numbers of a step as one line of JSON, without the line's end: as [`json_object`].
+/// Writes the numbers of a step as one line of JSON, without the end of the line. See [`json_object`].
 pub fn json_line(step: Step, values: impl IntoIterator<Item = (String, f64)>) -> String {
     Value::Object(json_object(step, values)).to_string()
 }
 
-/// The numbers of a step as one JSON object, `step` first. What is not finite becomes one of the strings `"NaN"`, `"Infinity"`,
-/// `"-Infinity"`, because JSON has no numbers for them.
+/// Makes one JSON object of the numbers of a step, with `step` first. A number that is not finite becomes one
+/// of the strings `"NaN"`, `"Infinity"`, `"-Infinity"`, because JSON has no numbers for them.
 pub fn json_object(
     step: Step,
     values: impl IntoIterator<Item = (String, f64)>,
@@ -473,7 +479,7 @@ mod tests {
         let mut store = Store::open(&path).unwrap();
         let request = |first: u8| [first; 32];
         store.keep(TRAIN, 3, &[(request(7), told.clone())]).unwrap();
-        // Killed here, and it goes on.
+        // The run is killed here, and goes on.
         let mut store = Store::open(&path).unwrap();
         assert_eq!(
             store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).unwrap(),
@@ -487,7 +493,8 @@ mod tests {
         ] {
             assert_eq!(store.recall(source, step, (draw, u64::MAX), request).unwrap(), None);
         }
-        // Judged, it is there still, until its step is saved and no step whose tokens stay.
+        // After it is judged, the group is still there, until its step is saved and is no step whose tokens
+        // stay.
         let mut judged = group(7, &[true, false]);
         judged.group = told.clone();
         store.record(TRAIN, 3, &[judged], &Outcome::default()).unwrap();
@@ -525,7 +532,8 @@ mod tests {
         assert_eq!((store.limit(0).unwrap(), count(&store, "groups")), (Some(39), 1));
         assert_eq!(count(&store, "metrics"), 40);
 
-        // Nor does a database that keeps what is removed, as a damaged one may, hold a run up for ever.
+        // A database that keeps the rows that were removed, as a damaged one may, does not hold a run up for
+        // ever either.
         store.log_groups(41, &[group(41, &[true])]).unwrap();
         let keep = "CREATE TRIGGER keep BEFORE DELETE ON groups BEGIN SELECT RAISE(IGNORE); END";
         store.connection.execute_batch(keep).unwrap();
@@ -638,7 +646,7 @@ mod tests {
             open("newer").to_string().contains("version 9, this firebrick knows versions up to 4")
         );
 
-        // Every page but the first turned to noise: opening succeeds, reading must not panic.
+        // Every page but the first is turned to noise: opening succeeds, and reading must not panic.
         let path = folder.path().join("damaged");
         let mut store = Store::open(&path).unwrap();
         for step in 0..500 {

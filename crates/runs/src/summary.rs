@@ -1,3 +1,5 @@
+//! The summary of a run, written as `summary.json`.
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -13,46 +15,46 @@ use crate::{RunError, write_atomically};
 pub struct Summary {
     /// Accuracy on held-out prompts.
     pub heldout: Heldout,
-    /// The last accuracy on each further set of the recipe (`eval.sets`), by its name.
+    /// The last accuracy on each further set of the recipe (`eval.sets`), by the set's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sets: BTreeMap<String, f64>,
-    /// Rollout steps done.
+    /// The number of rollout steps that were done.
     pub steps: u64,
-    /// Completions that were sampled for training.
+    /// The numbers of completions that were sampled and trained on.
     pub completions: Completions,
     /// Wall-clock seconds by phase.
     pub seconds: Seconds,
-    /// Tokens per second of a phase's own time.
+    /// Tokens per second, within a phase's own time.
     pub tokens_per_second: TokensPerSecond,
-    /// The most memory the process held at any time, in bytes; of the host, not of a GPU.
+    /// The most memory that the process held at any time, in bytes. It is the host's memory, not a GPU's.
     pub peak_rss_bytes: Option<u64>,
-    /// Why the run ended, such as `steps` or `stop_at`.
+    /// The reason why the run ended, such as `steps` or `stop_at`.
     pub stopped_because: String,
-    /// Its last checkpoint; not in the file, because folders are moved.
+    /// The run's last checkpoint. It is not in the file, because folders are moved.
     #[serde(skip)]
     pub checkpoint: Option<PathBuf>,
-    /// The run's folder; not in the file either.
+    /// The run's folder. It is not in the file either.
     #[serde(skip)]
     pub folder: Option<PathBuf>,
 }
 
-/// Accuracies on held-out prompts, in [0, 1]; `None` where none was measured.
+/// Accuracies on held-out prompts, in [0, 1]; `None` if none was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Heldout {
-    /// Before anything was learnt.
+    /// The accuracy before anything was learnt.
     pub initial: Option<f64>,
-    /// After the warm-up and before the first rollout step.
+    /// The accuracy after the warm-up and before the first rollout step.
     pub after_warmup: Option<f64>,
-    /// At the end.
+    /// The accuracy at the end.
     pub r#final: Option<f64>,
 }
 
-/// How many completions were sampled, and how many of them taught something.
+/// The numbers of completions that were sampled, and that taught something.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Completions {
-    /// Sampled for training.
+    /// The number of completions that were sampled for training.
     pub generated: u64,
-    /// Used in an update.
+    /// The number of completions that were used in an update.
     pub trained: u64,
 }
 
@@ -65,19 +67,19 @@ pub struct Seconds {
     pub reward: f64,
     pub update: f64,
     pub eval: f64,
-    /// Writing checkpoints.
+    /// The seconds for writing checkpoints.
     #[serde(default)]
     pub checkpoint: f64,
-    /// From the start to the end, what falls between the phases included.
+    /// The seconds from the start to the end, including the time between the phases.
     pub total: f64,
 }
 
-/// Throughput of the two long phases.
+/// The throughput of the two long phases.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokensPerSecond {
-    /// Completion tokens sampled.
+    /// Completion tokens sampled, per second.
     pub rollout: f64,
-    /// Completion tokens trained on.
+    /// Completion tokens trained on, per second.
     pub update: f64,
 }
 
@@ -96,7 +98,7 @@ impl Summary {
     /// Reads a summary that [`Summary::write`] wrote.
     ///
     /// # Errors
-    /// When it can't be read, or is none.
+    /// When it can't be read, or is no summary.
     pub fn read(path: &Path) -> Result<Self, RunError> {
         let text = fs::read_to_string(path).map_err(|error| RunError::File {
             action: "read",
@@ -108,8 +110,8 @@ impl Summary {
     }
 }
 
-/// The most memory this process has held so far, in bytes; `None` where the system doesn't say,
-/// which is everywhere but on Linux.
+/// Returns the most memory that this process has held so far, in bytes. It is `None` if the system doesn't say,
+/// and only Linux does.
 pub fn peak_rss_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

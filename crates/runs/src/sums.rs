@@ -1,4 +1,4 @@
-//! Checksums of a complete folder, which tell later if a file is another one.
+//! Checksums of a complete folder, which later show whether a file has changed.
 
 use std::{
     collections::BTreeMap,
@@ -11,11 +11,12 @@ use sha2::{Digest, Sha256};
 
 use crate::{RunError, write_atomically};
 
-/// The file of a checkpoint that has the SHA-256 of all others, in the form that `sha256sum --check` reads. It is where
-/// whoever gives the model away has no use for it.
+/// The file of a checkpoint with the SHA-256 of all its other files, in the form that `sha256sum --check`
+/// reads. It lies in `trainer`, because a person who gives the model away has no use for it.
 pub const SUMS: &str = "trainer/SHA256SUMS";
 
-/// Writes [`SUMS`] into `folder`, which has a folder `trainer`, and which nothing is added to from then on.
+/// Writes [`SUMS`] into `folder`, which has a folder `trainer` and is complete: no file of the checkpoint is
+/// added later.
 ///
 /// # Errors
 /// When a file can't be read or written.
@@ -28,7 +29,7 @@ pub fn write_sums(folder: &Path) -> Result<(), RunError> {
     write_atomically(&folder.join(SUMS), sums.as_bytes())
 }
 
-/// The SHA-256 of each file below `folder`, by its path from there.
+/// Returns the SHA-256 of each file below `folder`, by its path from there.
 ///
 /// # Errors
 /// When a file can't be read.
@@ -43,8 +44,9 @@ pub fn sums_of(folder: &Path) -> Result<Vec<(String, String)>, RunError> {
     files(folder, "")?.into_iter().map(sum_of).collect()
 }
 
-/// Compares a folder's files with its [`SUMS`]: gives the first one that is missing or another one, and what is wrong with
-/// it. A folder without sums is from before there were any, and passes. Files that were added don't matter.
+/// Compares a folder's files with its [`SUMS`]. Returns the first file that is missing or has changed, and what
+/// is wrong with it. A folder without sums passes, because it is from before there were any. Files that were
+/// added don't matter.
 pub fn find_damage(folder: &Path) -> Option<(String, String)> {
     let path = folder.join(SUMS);
     if !path.exists() {
@@ -68,7 +70,8 @@ pub fn find_damage(folder: &Path) -> Option<(String, String)> {
     })
 }
 
-/// The last line, which `sha256sum` takes for a comment: without it a file that lost whole lines would look whole.
+/// Returns the last line of the file, which `sha256sum` takes for a comment. Without it a file that lost whole
+/// lines would look whole.
 fn end(count: usize) -> String {
     format!("# {count} files\n")
 }
@@ -79,7 +82,7 @@ fn sum(path: &Path) -> io::Result<String> {
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The files below `folder`, with their paths from there, sorted.
+/// Lists the files below `folder`, with their paths from there, sorted.
 fn files(folder: &Path, within: &str) -> Result<Vec<String>, RunError> {
     let list = || -> io::Result<Vec<(String, bool)>> {
         fs::read_dir(folder.join(within))?

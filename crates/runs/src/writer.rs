@@ -1,3 +1,5 @@
+//! The thread that writes a run's database.
+
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -8,8 +10,8 @@ use std::{
 
 use crate::{RunError, Store};
 
-/// A [`Store`] that a thread of its own writes, so that a run does not wait for the disk: one job after the other, in the
-/// order in which they were given. When it is dropped, all of them have been done.
+/// A [`Store`] that a thread of its own writes, so that a run does not wait for the disk. It does one job after
+/// the other, in the order in which they were given. When the writer is dropped, all jobs have been done.
 #[derive(Debug)]
 pub struct Writer {
     jobs: Option<SyncSender<Job>>,
@@ -17,17 +19,18 @@ pub struct Writer {
     told: Arc<Mutex<Vec<String>>>,
 }
 
-/// Gives what a person should read.
+/// A job on the store. It returns a line for a person to read, if there is one.
 type Job = Box<dyn FnOnce(&mut Store) -> Option<String> + Send>;
 
-/// How many jobs may wait. A disk that is too slow for the run holds the run up, rather than that memory fills.
+/// The number of jobs that may wait. A disk that is too slow for the run holds the run up, so that memory does
+/// not fill.
 const WAITING: usize = 16;
 
 impl Writer {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the system has no room for one.
+    /// When the system has no room for a thread.
     pub fn new(mut store: Store) -> Result<Self, RunError> {
         let (jobs, waiting) = sync_channel::<Job>(WAITING);
         let told = Arc::new(Mutex::new(Vec::new()));
@@ -48,19 +51,19 @@ impl Writer {
         Ok(Writer { jobs: Some(jobs), thread: Some(thread), told })
     }
 
-    /// Has the job done after all that were given before. What it gives is for a person to read, such as what could not be
-    /// written; [`Writer::told`] has it then.
+    /// Has the job done after all jobs that were given before. The job returns a line for a person to read,
+    /// such as a failure to write; [`Writer::told`] then has the line.
     pub fn later(&self, job: impl FnOnce(&mut Store) -> Option<String> + Send + 'static) {
         if let Some(jobs) = &self.jobs {
-            // It fails where the thread has ended, which `now` says.
+            // Sending fails if the thread has ended, and `now` reports that.
             let _ = jobs.send(Box::new(job));
         }
     }
 
-    /// Has the job done after all that were given before, and waits for it.
+    /// Has the job done after all jobs that were given before, and waits for it.
     ///
     /// # Errors
-    /// Those of the job.
+    /// The job's own errors, and when the thread has ended.
     pub fn now<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Store) -> Result<T, RunError> + Send + 'static,
@@ -81,7 +84,7 @@ impl Writer {
         self.now(|_| Ok(()))
     }
 
-    /// The lines for a person that have come up since this was last asked.
+    /// Takes the lines for a person that have come up since the last call.
     pub fn told(&self) -> Vec<String> {
         std::mem::take(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner))
     }

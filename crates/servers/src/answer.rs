@@ -1,4 +1,4 @@
-//! A server's completions, checked.
+//! Checks of a server's completions.
 
 use firebrick_core::{FinishReason, TokenId};
 use firebrick_rollout::Sampling;
@@ -12,12 +12,12 @@ const ROUNDING: f64 = 1e-2;
 /// The number that vLLM writes for a log-probability that is not finite.
 const NOT_FINITE: f64 = -9999.0;
 
-/// Tells if a number can be the log-probability of a token.
+/// Tells whether a number can be the log-probability of a token.
 fn is_logprob(number: f64) -> bool {
     number.is_finite() && number <= ROUNDING && number > NOT_FINITE
 }
 
-/// One completion as a server has said it.
+/// One completion, as a server gave it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sampled {
     pub(crate) tokens: Vec<TokenId>,
@@ -25,7 +25,7 @@ pub(crate) struct Sampled {
     pub(crate) finish: FinishReason,
 }
 
-/// What a completion must be like.
+/// The rules that a completion has to follow.
 pub(crate) struct Expected<'a> {
     /// The request's path.
     pub(crate) request: &'static str,
@@ -34,8 +34,8 @@ pub(crate) struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// Checks one completion of a group, whose place is `index`. `finish` is the server's word for its end: one that it ended
-    /// early is no sample, whatever its tokens are.
+    /// Checks one completion of a group, whose place is `index`. `finish` is the server's word for the
+    /// completion's end. A completion that the server ended early is no sample, whatever its tokens are.
     pub(crate) fn check(
         &self,
         index: usize,
@@ -59,7 +59,8 @@ impl Expected<'_> {
                 "completion {index} has a log-probability of {logprob}, expected finite numbers of at most 0"
             )));
         }
-        // The trainer's rule, and not the server's word: a stop token that it passed over is none of its samples.
+        // The trainer's rule decides, and not the server's word: the trainer would never sample past a stop
+        // token.
         let ends = |end: usize| self.sampling.finish(&tokens[..end]);
         let finish = (1..=tokens.len()).find_map(|end| ends(end).map(|finish| (end, finish)));
         match finish {
@@ -104,7 +105,7 @@ impl Expected<'_> {
         ServerError::Answer { request: self.request, problem }
     }
 
-    /// Puts completions into the order of their places: each of `count` must be there once.
+    /// Puts completions into the order of their places. Each of `count` completions must be there once.
     pub(crate) fn in_order(
         &self,
         count: usize,
@@ -128,12 +129,12 @@ impl Expected<'_> {
     }
 }
 
-/// A list of numbers; a value that is none is none.
+/// Makes a list of numbers; a missing value becomes NaN.
 pub(crate) fn numbers(values: impl Iterator<Item = Option<f64>>) -> Vec<f64> {
     values.map(|value| value.unwrap_or(f64::NAN)).collect()
 }
 
-/// The log-probabilities of the tokens of a probe behind its first.
+/// Checks the log-probabilities of a probe's tokens behind the first.
 pub(crate) fn of_probe(
     request: &'static str,
     expected: usize,

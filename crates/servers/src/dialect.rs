@@ -1,4 +1,4 @@
-//! The words of one kind of server.
+//! The languages that inference servers speak, and the trait of a server that is spoken to in its own.
 
 use std::{path::Path, time::Duration};
 
@@ -11,9 +11,10 @@ use crate::{Form, ServerError, answer::Sampled, http::Address, sglang::Sglang, v
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// vLLM's: its token endpoint, and where a server has it switched off, its completions. Read and run with version 0.32.
+    /// vLLM's language: its token endpoint, or its completions endpoint if a server has the first switched
+    /// off. Read and run with version 0.32.
     Vllm,
-    /// SGLang's. Read in version 0.5.23; it has not been run.
+    /// SGLang's language. Read in version 0.5.23; it has not been run.
     Sglang,
 }
 
@@ -28,13 +29,13 @@ impl Dialect {
 
 /// One server, in its own words. Every call waits for an answer, until its deadline.
 pub(crate) trait Speaks: Send + Sync {
-    /// The server's address.
+    /// Gives the server's address.
     fn address(&self) -> &Address;
 
-    /// The completions of a group, whole and checked.
+    /// Gives the completions of a group, whole and checked.
     fn sample(&self, ask: &Ask<'_>) -> Result<Vec<Sampled>, ServerError>;
 
-    /// The log-probabilities of `tokens` behind the first of them, at temperature 1.
+    /// Gives the log-probabilities of `tokens` behind the first of them, at temperature 1.
     fn score(
         &self,
         adapter: Option<&str>,
@@ -45,13 +46,13 @@ pub(crate) trait Speaks: Send + Sync {
     /// Ends requests by the names that they were given.
     fn abort(&self, names: &[String]) -> Result<(), ServerError>;
 
-    /// Tells if it is well.
+    /// Asks whether the server is well.
     fn health(&self) -> Result<(), ServerError>;
 
-    /// Takes nothing on any more, and ends what it does.
+    /// Makes the server take nothing on any more, and end the work that it has.
     fn pause(&self) -> Result<(), ServerError>;
 
-    /// Goes on after a pause; it is no fault to ask a server that has none.
+    /// Makes the server go on after a pause; a server that is not paused may be asked too.
     fn resume(&self) -> Result<(), ServerError>;
 
     /// Loads the weights in `folder`, which are called `label`.
@@ -63,23 +64,24 @@ pub(crate) trait Speaks: Send + Sync {
 
 /// Weights on their way to a server.
 pub(crate) struct Loadable<'a> {
-    /// As the server sees it.
+    /// The folder as the server sees it.
     pub(crate) folder: &'a Path,
-    /// No two have the same.
+    /// The name of the weights; no two have the same.
     pub(crate) label: &'a str,
     pub(crate) form: Form,
 }
 
 /// A group that a server is asked for.
 pub(crate) struct Ask<'a> {
-    /// No other request has it.
+    /// The name of the request; no other request has it.
     pub(crate) name: &'a str,
     pub(crate) prompt: &'a [TokenId],
     pub(crate) count: usize,
     pub(crate) sampling: &'a Sampling,
-    /// From 0 to 2⁶²: those of the group's completions count on from it, and must fit into 63 bits too.
+    /// The seed, from 0 to 2⁶². The seeds of the group's completions count on from it, and must fit into 63
+    /// bits too.
     pub(crate) seed: u64,
-    /// The weights that it is for.
+    /// The name of the weights that the request is for.
     pub(crate) label: &'a str,
     /// The adapter's name, if the weights are one.
     pub(crate) adapter: Option<&'a str>,
@@ -88,7 +90,8 @@ pub(crate) struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Bytes that an answer may have: for each token an id, a log-probability, and the names around them.
+    /// Gives the number of bytes that an answer may have: for each token an id, a log-probability, and the
+    /// names around them.
     pub(crate) fn limit(&self) -> u64 {
         let tokens = self.count.saturating_mul(self.sampling.max_completion_tokens);
         let given = self.prompt.len();
@@ -96,12 +99,12 @@ impl Ask<'_> {
     }
 }
 
-/// The number from which the seeds of a group's completions count on.
+/// Gives the number from which the seeds of a group's completions count on.
 pub(crate) fn seed_of(request: &GroupRequest) -> u64 {
     let seed = request.seed.derive("group", &[request.prompt.id, request.draw]);
     let [a, b, c, d, e, f, g, h, ..] = seed.bytes();
     u64::from_le_bytes([a, b, c, d, e, f, g, h]) >> 2
 }
 
-/// How long a server may take to say a word about itself.
+/// The time that a server has to say a word about itself.
 pub(crate) const SHORT: Duration = Duration::from_secs(20);

@@ -1,10 +1,12 @@
+//! Errors of single servers, and of the pool as a whole.
+
 use std::error::Error;
 
-/// A pool's reason to end a run. The same run goes on with `--resume` once it is mended.
+/// The reasons why a pool ends a run. The run goes on with `--resume` once the reason is mended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// Nobody has taken the weights.
+    /// No server has taken the weights.
     #[error(
         "no inference server took the weights of version {version}, expected at least one:\n{servers}\nThe run can go on \
          with --resume when they do"
@@ -20,7 +22,7 @@ pub enum PoolError {
         "no inference server could be used for {seconds} s:\n{servers}\nThe run can go on with --resume when they can"
     )]
     NoneLeft {
-        /// How long it was waited for one.
+        /// The seconds that the pool waited for a server.
         seconds: u64,
         /// A line for each server, with its reason.
         servers: String,
@@ -30,9 +32,9 @@ pub enum PoolError {
         "the group of prompt {prompt} was asked for {times} times and never answered, at last by {server}: {source}"
     )]
     Unanswered {
-        /// [`Prompt::id`](firebrick_core::Prompt::id).
+        /// The prompt, by its [`Prompt::id`](firebrick_core::Prompt::id).
         prompt: u64,
-        /// Times that it was asked for.
+        /// The number of times that the group was asked for.
         times: usize,
         /// The last server.
         server: String,
@@ -47,7 +49,7 @@ pub enum PoolError {
         /// The reason.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// An address is none.
+    /// An address is no address of a server.
     #[error(
         "{address:?} is no address of an inference server, expected one such as http://127.0.0.1:8000"
     )]
@@ -57,46 +59,46 @@ pub enum PoolError {
     },
 }
 
-/// The reason why one server did not do what it was asked for.
+/// The reasons why one server did not do what it was asked for.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// It can't be reached, or the connection broke.
+    /// The server can't be reached, or the connection broke.
     #[error("it gives no answer: {0}")]
     Unreachable(String),
-    /// It took too long.
+    /// The server took too long.
     #[error("it gave no whole answer within {seconds} s")]
     Silent {
-        /// The time that it had.
+        /// The seconds that the server had.
         seconds: u64,
     },
-    /// It is busy, and says so.
+    /// The server is busy, and says so.
     #[error("it is busy (status {status})")]
     Busy {
-        /// 429 or 503.
+        /// The HTTP status, 429 or 503.
         status: u16,
     },
-    /// It refused.
+    /// The server refused the request.
     #[error("it refuses {request} with status {status}: {words}")]
     Refused {
         /// The request's path.
         request: &'static str,
-        /// An HTTP status.
+        /// The HTTP status.
         status: u16,
-        /// The first of its words.
+        /// The first of the server's words.
         words: String,
     },
-    /// It says no about itself.
+    /// The server says that it failed.
     #[error("it failed at {request} with status {status}: {words}")]
     Failed {
         /// The request's path.
         request: &'static str,
-        /// An HTTP status.
+        /// The HTTP status.
         status: u16,
-        /// The first of its words.
+        /// The first of the server's words.
         words: String,
     },
-    /// Its answer is none to what was asked.
+    /// The server's answer does not fit the request.
     #[error("its answer to {request} cannot be used: {problem}")]
     Answer {
         /// The request's path.
@@ -104,13 +106,13 @@ pub enum ServerError {
         /// The fault, with what was expected.
         problem: String,
     },
-    /// It ended a completion before its end.
+    /// The server ended a completion early.
     #[error("it ended completion {index} early")]
     Aborted {
-        /// Which of the group.
+        /// The completion's place in the group.
         index: usize,
     },
-    /// It has other weights than it was given.
+    /// The server has other weights than it was given.
     #[error(
         "its log-probabilities are {distance:.2e} nats from the trainer's in the mean, expected at most {tolerance:.0e}, and no \
          more than rounding where it has shown less before: it has other weights than those of version {version}, or computes \
@@ -119,12 +121,12 @@ pub enum ServerError {
     OtherWeights {
         /// The mean distance over the tokens of the probes.
         distance: f64,
-        /// The most that is allowed.
+        /// The largest mean distance that is allowed.
         tolerance: f64,
-        /// The version that it should have.
+        /// The version of the weights that it should have.
         version: u64,
     },
-    /// It has the weights that it had before.
+    /// The server still has the weights that it had before.
     #[error(
         "its log-probabilities are those of the weights before version {version} ({before:.2e} nats from them, {now:.2e} from \
          the new ones)"
@@ -132,12 +134,12 @@ pub enum ServerError {
     OldWeights {
         /// The mean distance to the weights before.
         before: f64,
-        /// To those that it should have.
+        /// The mean distance to the weights that it should have.
         now: f64,
-        /// Their version.
+        /// The version of the weights that it should have.
         version: u64,
     },
-    /// The log-probabilities that come with its samples are of another kind.
+    /// The log-probabilities that come with the server's samples are of another kind.
     #[error(
         "the log-probabilities of its samples are {distance:.2e} nats from the trainer's in the mean, although those of given \
          tokens agree: {hint}"
@@ -145,18 +147,18 @@ pub enum ServerError {
     OtherLogprobs {
         /// The mean distance.
         distance: f64,
-        /// What to change.
+        /// The change that would help.
         hint: &'static str,
     },
 }
 
 impl ServerError {
-    /// Tells if the server refused the request itself, so that another one will too.
+    /// Tells whether the server refused the request itself, so that another server will refuse it too.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, ServerError::Refused { status: 400 | 413 | 422, .. })
     }
 
-    /// Tells if the server has not got what it was given: it was restarted.
+    /// Tells whether the server has lost what it was given, because it was restarted.
     pub(crate) fn has_forgotten(&self) -> bool {
         matches!(self, ServerError::Refused { status: 404, .. })
     }

@@ -14,46 +14,47 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Publication {
     pub(crate) version: Version,
-    /// The folder's name: no two have the same.
+    /// The folder's name, which no other weights have.
     pub(crate) label: String,
     /// The folder as servers see it.
     pub(crate) folder: PathBuf,
-    /// The same as the trainer does.
+    /// The folder as the trainer sees it.
     pub(crate) here: PathBuf,
     pub(crate) form: Form,
     pub(crate) probes: Vec<Probe>,
-    /// The mean distance in nats that is allowed.
+    /// The largest mean distance that is allowed, in nats.
     pub(crate) tolerance: f64,
     pub(crate) vocabulary: usize,
-    /// True where samples are drawn at a temperature other than 1.
+    /// True if samples are drawn at a temperature other than 1.
     pub(crate) tempered: bool,
     pub(crate) load_deadline: Duration,
     pub(crate) deadline: Duration,
 }
 
 impl Publication {
-    /// The name of the adapter, if the weights are one.
+    /// Gives the name of the adapter, if the weights are one.
     pub(crate) fn adapter(&self) -> Option<&str> {
         (self.form == Form::Adapter).then_some(self.label.as_str())
     }
 }
 
-/// Tokens, and the trainer's log-probabilities of those behind the first.
+/// Tokens, and the trainer's log-probabilities of the tokens behind the first.
 #[derive(Clone, Debug)]
 pub(crate) struct Probe {
     pub(crate) tokens: Vec<TokenId>,
     pub(crate) now: Vec<f32>,
-    /// Under the weights that were published before; the same where there were none.
+    /// The log-probabilities under the weights that were published before; equal to `now` if there were none.
     pub(crate) before: Vec<f32>,
 }
 
 /// Gives weights to a server, and takes its word for nothing.
 ///
-/// It is paused while it loads, and goes on whatever happens. Nobody asks it for samples before this has ended well. `rounding`
-/// is the smallest distance that it has shown before; the one that it shows now comes back.
+/// The server is paused while it loads, and goes on whatever happens. Nobody asks it for samples before this
+/// has ended well. `rounding` is the smallest distance that the server has shown before. Gives the distance
+/// that it shows now.
 ///
 /// # Errors
-/// When it does not load them, or computes with others.
+/// When the server does not load the weights, or computes with others.
 pub(crate) fn give(
     server: &dyn Speaks,
     publication: &Publication,
@@ -63,8 +64,8 @@ pub(crate) fn give(
     let weights = Loadable { folder, label, form: *form };
     server.health()?;
     match form {
-        // Beside the adapters that it has: what it does goes on with those. It refuses a name that it has, and may have this one
-        // from an attempt that ended badly.
+        // The server keeps its other adapters, and its work goes on with them. It refuses a name that it
+        // already has, and may have this name from an attempt that ended badly.
         Form::Adapter => {
             let _ = server.unload(label);
             server.load(&weights, *load_deadline)?;
@@ -80,13 +81,13 @@ pub(crate) fn give(
     Ok(distance)
 }
 
-/// A server that takes nothing on. When this is dropped it does again: a server that stays paused for ever looks like one that
-/// is slow.
+/// A server that takes nothing on. Dropping this lets the server go on: a server that stays paused for ever
+/// looks like a slow one.
 struct Paused<'a>(Option<&'a dyn Speaks>);
 
 impl<'a> Paused<'a> {
     fn begin(server: &'a dyn Speaks) -> Result<Self, ServerError> {
-        // Before the answer: it may be paused although that got lost.
+        // This comes before the answer: the server may be paused although the answer got lost.
         let paused = Paused(Some(server));
         server.pause()?;
         Ok(paused)
@@ -110,7 +111,7 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// Compares the server's log-probabilities of the probes with the trainer's; gives the mean distance.
+/// Compares the server's log-probabilities of the probes with the trainer's, and gives the mean distance.
 fn compare(
     server: &dyn Speaks,
     publication: &Publication,
@@ -136,9 +137,10 @@ fn compare(
     if is_old(&numbers) {
         return Err(ServerError::OldWeights { before, now, version: *version });
     }
-    // It was nearer once, and is not near in comparison with the step that it should have made: vLLM's build for CPUs takes a
-    // new embedding, and keeps the head that was packed from the old one. After the first step of a policy of tied embeddings that
-    // was a distance of 1e-3, where rounding is 6e-7.
+    // The server strays if it was nearer once, and is not near in comparison with the step that it should
+    // have made. vLLM's build for CPUs takes a new embedding, and keeps the head that was packed from the old
+    // one. After the first step of a policy of tied embeddings that was a distance of 1e-3, where rounding is
+    // 6e-7.
     let strays = rounding.is_some_and(|rounding| now > 10.0 * rounding && now > way / 50.0);
     match now <= *tolerance && !strays {
         true => Ok(now),
@@ -149,10 +151,12 @@ fn compare(
     }
 }
 
-/// Tells if numbers of a server, `(there, now, before)`, are those of the weights before, as far as rounding lets one tell.
+/// Tells whether a server's numbers, `(there, now, before)`, come from the weights before, as far as rounding
+/// lets one tell.
 ///
-/// On the way from before (0) to now (1) the server's numbers lie at `share`. Rounding moves that by the size of what is left
-/// over, divided by the length of the way; where half the way is less than four times as much, nobody can tell.
+/// The server's numbers lie at `share` on the way from before (0) to now (1). Rounding moves `share` by the
+/// size of the remainder, divided by the length of the way. If half the way is less than four times the
+/// remainder, nobody can tell.
 fn is_old(numbers: &[(f64, f64, f64)]) -> bool {
     let sum = |of: &dyn Fn(f64, f64, f64) -> f64| {
         numbers.iter().map(|&(there, now, before)| of(there, now, before)).sum::<f64>()
@@ -167,11 +171,11 @@ fn is_old(numbers: &[(f64, f64, f64)]) -> bool {
     share < 0.5 && way.sqrt() > 8.0 * rounding
 }
 
-/// Compares the log-probabilities that come with the server's samples with those that it gives of the same tokens: a server may
-/// be told to say those from before the temperature.
+/// Compares the log-probabilities that come with the server's samples with those that it gives for the same
+/// tokens. A server may be set up to give log-probabilities from before the temperature.
 fn compare_samples(server: &dyn Speaks, publication: &Publication) -> Result<(), ServerError> {
     let Some(probe) = publication.probes.first() else { return Ok(()) };
-    // At 1 both kinds are the same.
+    // At temperature 1 both kinds are the same.
     let temperature = if publication.tempered { 0.5 } else { 1.0 };
     let sampling = Sampling {
         temperature,
@@ -195,7 +199,7 @@ fn compare_samples(server: &dyn Speaks, publication: &Publication) -> Result<(),
     for sampled in server.sample(&ask)? {
         let whole = [&probe.tokens[..1], &sampled.tokens].concat();
         let plain = server.score(publication.adapter(), &whole, publication.deadline)?;
-        // A token that is nearly certain is so at any temperature.
+        // A nearly certain token is nearly certain at any temperature.
         let tells = |plain: f32| !publication.tempered || plain < UNCERTAIN;
         for (said, plain) in sampled.logprobs.iter().zip(plain).filter(|(_, plain)| tells(*plain)) {
             distance += f64::from((said - plain).abs());
@@ -218,20 +222,20 @@ fn compare_samples(server: &dyn Speaks, publication: &Publication) -> Result<(),
     Err(ServerError::OtherLogprobs { distance, hint })
 }
 
-/// Tokens of a sample that is drawn to be looked at.
+/// The number of tokens of a sample that is drawn for the check.
 const SAMPLED: usize = 16;
 
 /// The log-probability below which a token is much likelier, or less likely, at half the temperature.
 const UNCERTAIN: f32 = -0.2;
 
-/// Tokens from which on a mean says something.
+/// The number of tokens from which on a mean says something.
 const FEWEST: u32 = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Numbers of a server whose weights lie at `share` of the way, rounded by up to `rounding`.
+    /// Gives numbers of a server whose weights lie at `share` of the way, rounded by up to `rounding`.
     fn at(share: f64, step: f64, rounding: f64) -> Vec<(f64, f64, f64)> {
         let numbers = (0..96).map(|index| {
             let wave = |by: f64| (f64::from(index) * by).sin();
@@ -247,10 +251,10 @@ mod tests {
         // A step of 10⁻⁴ nats, far below any tolerance, with float32's rounding.
         assert!(is_old(&at(0.0, 1e-4, 3e-6)));
         assert!(!is_old(&at(1.0, 1e-4, 3e-6)));
-        // In bfloat16 that can't be told; a step of 0.3 nats can.
+        // In bfloat16 such a step can't be told; a step of 0.3 nats can.
         assert!(!is_old(&at(0.0, 1e-4, 1e-2)));
         assert!(is_old(&at(0.0, 0.3, 1e-2)));
-        // The same weights twice are no old ones.
+        // Weights that are published twice are no old ones.
         assert!(!is_old(&at(0.0, 0.0, 3e-6)));
     }
 }

@@ -8,13 +8,13 @@ use ureq::{Agent, Body, Error, RequestBuilder, http::Response};
 
 use crate::{PoolError, ServerError};
 
-/// Letters of a server's words that are kept for a message.
+/// The number of letters of a server's words that are kept for a message.
 const WORDS: usize = 300;
 
-/// Bytes of an answer that says little.
+/// The limit in bytes of an answer that says little.
 pub(crate) const SMALL: u64 = 1 << 20;
 
-/// One server's address, with what opens it.
+/// One server's address, with the key that opens it.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     agent: Agent,
@@ -23,7 +23,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Looks at the form of `base` alone.
+    /// Makes an address. Only the form of `base` is checked.
     pub(crate) fn new(base: &str, key: Option<Key>) -> Result<Self, PoolError> {
         let refuse = || {
             let address = base.rsplit_once('@').map_or(base, |(_, address)| address);
@@ -39,10 +39,10 @@ impl Address {
         let config = Agent::config_builder()
             .user_agent(concat!("firebrick/", env!("CARGO_PKG_VERSION")))
             .http_status_as_error(false)
-            // Whoever leads a request elsewhere gets no key, and gives no samples.
+            // Redirects are not followed: the key must not go elsewhere, nor samples come from there.
             .max_redirects(0)
             .timeout_connect(Some(Duration::from_secs(10)))
-            // A restarted server may have another address, and a connection that waited may be dead.
+            // A restarted server may have another address, and an idle connection may be dead.
             .max_idle_connections(0)
             // Servers are in the trainer's own network.
             .proxy(None);
@@ -54,7 +54,7 @@ impl Address {
         &self.base
     }
 
-    /// Sends `body` to `path`, and reads an answer of at most `limit` bytes. All of it may take until `deadline`.
+    /// Sends `body` to `path`, and reads an answer of at most `limit` bytes. All of this may take `deadline`.
     pub(crate) fn post(
         &self,
         path: &'static str,
@@ -74,7 +74,7 @@ impl Address {
         self.read(path, request.call(), deadline, SMALL)
     }
 
-    /// A request with its deadline and what opens the server.
+    /// Gives a request its deadline, and the key that opens the server.
     fn begun<B>(&self, request: RequestBuilder<B>, deadline: Duration) -> RequestBuilder<B> {
         let request = request.config().timeout_global(Some(deadline)).build();
         match &self.key {
@@ -83,7 +83,8 @@ impl Address {
         }
     }
 
-    /// The JSON of an answer; null where it is none, as some servers say nothing but their status.
+    /// Reads the JSON of an answer. Gives null if the answer is no JSON, because some servers say nothing but
+    /// their status.
     fn read(
         &self,
         request: &'static str,
@@ -105,7 +106,7 @@ impl Address {
         let text = response.body_mut().with_config().limit(limit).read_to_vec();
         let words = |text: &[u8]| {
             let text = String::from_utf8_lossy(text);
-            // A server, or what stands before it, may say what it was told.
+            // A server, or a proxy before it, may repeat the key.
             let text = match &self.key {
                 Some(key) => text.replace(key.word(), "***").into(),
                 None => text,

@@ -1,3 +1,5 @@
+//! One server of the pool, and its state: ready, loading weights, or put aside.
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -9,35 +11,35 @@ use crate::{ServerError, dialect::Speaks, handshake::Publication};
 pub(crate) struct Member {
     pub(crate) server: Arc<dyn Speaks>,
     pub(crate) state: State,
-    /// Completions that it works on.
+    /// The number of completions that the server works on.
     pub(crate) outstanding: usize,
-    /// Failures since it last did what it was asked for.
+    /// The number of failures since the server last did what it was asked for.
     strikes: u32,
-    /// How often it was put aside since it last did.
+    /// The number of times in a row that the server was put aside.
     times_out: u32,
-    /// Until then it is left alone, because it said that it is busy.
+    /// The time until which the server is left alone, because it said that it is busy.
     pub(crate) rests_until: Option<Instant>,
-    /// The smallest distance of its log-probabilities from the trainer's, in nats.
+    /// The smallest distance of the server's log-probabilities from the trainer's, in nats.
     pub(crate) rounding: Option<f64>,
-    /// The adapter that it samples with.
+    /// The adapter that the server samples with.
     pub(crate) adapter: Option<String>,
-    /// Its reason to have been put aside, until it does what it is asked for.
+    /// The reason why the server was put aside, until it does what it is asked for.
     why: Option<ServerError>,
 }
 
 /// The use that a pool can make of a server.
 pub(crate) enum State {
-    /// It has the weights, and samples.
+    /// The server has the weights, and samples.
     Ready,
-    /// It is to be given weights.
+    /// The server is to be given weights.
     Due,
-    /// It is being given weights; there may be newer ones already.
+    /// The server is being given weights; there may be newer ones already.
     Loading { weights: Arc<Publication>, newer: bool },
-    /// It is put aside, and not asked before then.
+    /// The server is put aside, and not asked before this time.
     Out(Instant),
 }
 
-/// Failures in a row after which a server is put aside.
+/// The number of failures in a row after which a server is put aside.
 const STRIKES: u32 = 3;
 
 /// The longest time for which a server is put aside before it is asked again.
@@ -58,8 +60,9 @@ impl Member {
         }
     }
 
-    /// There are new weights for it. Whoever is put aside gets them when it is asked again, and whoever is being given others
-    /// when that has ended: two at once would disturb each other.
+    /// Notes that there are new weights for the server. If it is put aside, it gets them when it is asked
+    /// again. If it is being given others, it gets them when that has ended, because two loads at once would
+    /// disturb each other.
     pub(crate) fn renew(&mut self) {
         (self.strikes, self.outstanding) = (0, 0);
         match &mut self.state {
@@ -69,7 +72,7 @@ impl Member {
         }
     }
 
-    /// The weights that it is being given, if it is.
+    /// Gives the weights that the server is being given, if it is.
     pub(crate) fn loading(&self) -> Option<&Publication> {
         match &self.state {
             State::Loading { weights, .. } => Some(weights),
@@ -77,7 +80,7 @@ impl Member {
         }
     }
 
-    /// Tells if it is to be given weights now.
+    /// Tells whether the server is to be given weights now.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         match self.state {
             State::Due => true,
@@ -90,26 +93,26 @@ impl Member {
         matches!(self.state, State::Ready)
     }
 
-    /// Tells if it may be given a group of `count` completions more.
+    /// Tells whether the server may be given one more group, of `count` completions.
     pub(crate) fn takes(&self, count: usize, at_once: usize, now: Instant) -> bool {
         let rests = self.rests_until.is_some_and(|until| now < until);
         let room = self.outstanding == 0 || self.outstanding + count <= at_once;
         self.is_ready() && room && !rests
     }
 
-    /// It did what it was asked for.
+    /// Notes that the server did what it was asked for.
     pub(crate) fn succeed(&mut self) {
         (self.strikes, self.times_out, self.rests_until) = (0, 0, None);
         self.why = None;
     }
 
-    /// It did not; gives true when that was one time too many in a row.
+    /// Notes that the server failed. Gives true if it has now failed too often in a row.
     pub(crate) fn fail(&mut self) -> bool {
         self.strikes += 1;
         self.strikes >= STRIKES
     }
 
-    /// It is asked nothing until some time has passed: `pause`, and twice as long each time in a row.
+    /// Leaves the server alone for some time: for `pause`, and twice as long each time in a row.
     pub(crate) fn put_aside(&mut self, why: ServerError, now: Instant, pause: Duration) {
         let longer = pause.saturating_mul(1 << self.times_out.min(16)).min(LONGEST.max(pause));
         self.state = State::Out(now + longer);
@@ -118,12 +121,12 @@ impl Member {
         (self.strikes, self.outstanding) = (0, 0);
     }
 
-    /// How often in a row it was put aside.
+    /// Gives the number of times in a row that the server was put aside.
     pub(crate) fn times_out(&self) -> u32 {
         self.times_out
     }
 
-    /// Its reason to be put aside; it may be given the weights again by now.
+    /// Gives the reason why the server was put aside. It may be given the weights again by now.
     pub(crate) fn reason(&self) -> Option<&ServerError> {
         self.why.as_ref()
     }

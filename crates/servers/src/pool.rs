@@ -1,3 +1,5 @@
+//! The engine `ServerPool`, which spreads requests over inference servers and repeats failed ones.
+
 use std::{
     collections::{BTreeMap, VecDeque},
     path::PathBuf,
@@ -23,17 +25,18 @@ use crate::{
 
 /// Samples on a pool of inference servers.
 ///
-/// A group goes to the server with the least to do, and each server gets no more than it is allowed at once. What it fails to
-/// answer is asked for elsewhere, with the same seed. A server that fails three times in a row is put aside, asked again after
-/// a while, and used again once it has shown that it has the weights. When a server is silent and another has nothing to do,
-/// the other is asked too, and the first whole answer counts.
+/// A group goes to the server with the least to do, and each server gets no more than it is allowed at once.
+/// If a server fails to answer, the group is asked for elsewhere, with the same seed. A server that fails
+/// three times in a row is put aside, asked again after a while, and used again once it has shown that it has
+/// the weights. If a server is silent and another has nothing to do, the other is asked too, and the first
+/// whole answer counts.
 ///
-/// A completion follows from weights, prompt, sampling and seed, as far as the servers hold that: their sums are rounded
-/// differently from machine to machine, and a token may fall to the other side. The log-probabilities that come with it are
-/// those of the server that drew it.
+/// A completion depends on weights, prompt, sampling and seed, as far as the servers keep to that: machines
+/// round their sums differently, and a token may fall to the other side. The log-probabilities of a
+/// completion are those of the server that drew it.
 ///
-/// [`RolloutEngine::publish`] writes the weights and waits for no server: they load them meanwhile. Groups are sent, and taken, when
-/// the pool is polled.
+/// [`RolloutEngine::publish`] writes the weights and waits for no server: the servers load them meanwhile.
+/// Groups are sent, and taken, when the pool is polled.
 pub struct ServerPool<M> {
     settings: Settings,
     weights: Box<dyn Weights<M>>,
@@ -43,15 +46,15 @@ pub struct ServerPool<M> {
     current: Option<Arc<Publication>>,
     fingerprint: Option<[u8; 32]>,
     version: Version,
-    /// Requests that no server works on, in the order in which they are sent.
+    /// The requests that no server works on, in the order in which they are sent.
     queue: VecDeque<RequestId>,
     open: BTreeMap<RequestId, Open>,
-    /// Requests that were sent, over the run: part of their names.
+    /// The number of requests that were sent in the run; it is a part of their names.
     sent: u64,
     events: (Sender<Event>, Receiver<Event>),
     /// The times that the latest answers took, the newest first.
     recent: VecDeque<Duration>,
-    /// When something last went well.
+    /// The time when something last went well.
     progress: Instant,
     done: Vec<(RequestId, Group)>,
 }
@@ -59,22 +62,23 @@ pub struct ServerPool<M> {
 /// A request without an answer.
 struct Open {
     request: Arc<GroupRequest>,
-    /// Those servers that work on it.
+    /// The servers that work on the request.
     attempts: Vec<Attempt>,
-    /// Times that it failed, but for those at which a server was busy.
+    /// The number of times that the request failed, not counting busy servers.
     failed: usize,
-    /// The servers that refused it.
+    /// The servers that refused the request.
     refused: Vec<usize>,
 }
 
 impl Open {
-    /// Completions that are asked for.
+    /// Gives the number of completions that are asked for.
     fn size(&self) -> usize {
         self.request.group_size
     }
 }
 
-/// A server at work on a request. It is struck off when its server is put aside or gets other weights.
+/// A server at work on a request. The attempt is struck off when the server is put aside or gets other
+/// weights.
 struct Attempt {
     name: String,
     member: usize,
@@ -82,7 +86,7 @@ struct Attempt {
 }
 
 enum Event {
-    /// A server has answered a request, or not.
+    /// A server has answered a request, or failed to.
     Answer {
         id: RequestId,
         name: String,
@@ -93,17 +97,18 @@ enum Event {
     Loaded { member: usize, adapter: Option<String>, result: Result<f64, ServerError> },
 }
 
-/// Answers whose times are remembered.
+/// The number of answers whose times are remembered.
 const RECENT: usize = 64;
 
-/// How long nothing is looked at while the pool waits.
+/// The longest time for which a waiting pool looks at nothing.
 const BEAT: Duration = Duration::from_millis(10);
 
 impl<M> ServerPool<M> {
-    /// A pool that has asked nobody yet. `tell` hears what a person should know: servers that are put aside and come back.
+    /// Makes a pool that has asked no server yet. `tell` hears what a person should know: servers that are
+    /// put aside and come back.
     ///
     /// # Errors
-    /// When an address is none.
+    /// When an address is no server's address.
     pub fn new(
         settings: Settings,
         weights: impl Weights<M> + 'static,
@@ -134,7 +139,7 @@ impl<M> ServerPool<M> {
         })
     }
 
-    /// Writes the weights, and has every server load them that can be asked now.
+    /// Writes the weights, and has every server that can be asked now load them.
     fn publish_new(&mut self, policy: &M, version: Version) -> Result<(), PoolError> {
         let failed = |source| PoolError::Weights { version, source };
         let folder = self.weights.write(policy, version).map_err(failed)?;
@@ -161,10 +166,10 @@ impl<M> ServerPool<M> {
             deadline: self.settings.deadline,
         }));
         self.members.iter_mut().for_each(Member::renew);
-        // They are sampled with the new weights, and from the start.
+        // Open requests are sampled with the new weights, from the start.
         self.queue = self.open.keys().copied().collect();
         self.open.values_mut().for_each(|open| open.attempts.clear());
-        // A server may still read what it was given before.
+        // A server may still read the weights that it was given before.
         let loading = self.members.iter().filter_map(Member::loading);
         let mut in_use: Vec<PathBuf> = loading.map(|weights| weights.here.clone()).collect();
         in_use.push(folder);
@@ -192,7 +197,7 @@ impl<M> ServerPool<M> {
         }
     }
 
-    /// The server with the least to do that can be given this request, and is not `but`.
+    /// Finds the server with the least to do that can be given this request, and is not `but`.
     fn idlest(&self, id: RequestId, now: Instant, but: Option<usize>) -> Option<usize> {
         let count = self.open.get(&id).map_or(0, Open::size);
         let takes = |index: &usize| {
@@ -201,7 +206,7 @@ impl<M> ServerPool<M> {
         (0..self.members.len()).filter(takes).min_by_key(|&index| self.members[index].outstanding)
     }
 
-    /// Asks another server too, where one is silent for longer than answers take and another has nothing to do.
+    /// Asks another server too, if one is silent for longer than answers take and another has nothing to do.
     fn ask_again(&mut self, now: Instant) {
         let Some(slowest) = self.recent.iter().max() else { return };
         let patience = self.settings.silence.max(*slowest * 3);
@@ -227,7 +232,7 @@ impl<M> ServerPool<M> {
         let work = move || {
             let result = give(&*server, &publication, rounding);
             if let Some(old) = old.filter(|old| Some(old.as_str()) != publication.adapter()) {
-                // It costs memory there, and nothing else.
+                // An old adapter costs memory there, and nothing else.
                 let _ = server.unload(&old);
             }
             let adapter = publication.adapter().map(str::to_owned);
@@ -254,7 +259,8 @@ impl<M> ServerPool<M> {
         let work = {
             let name = name.clone();
             move || {
-                // Without chance all of them are the same, and servers refuse to be asked for more than one.
+                // Without chance all completions are the same, and servers refuse to be asked for more than
+                // one.
                 let greedy = request.sampling.temperature == 0.0;
                 let result = server.sample(&Ask {
                     name: &name,
@@ -301,7 +307,7 @@ impl<M> ServerPool<M> {
     ) {
         let (now, pause) = (Instant::now(), self.settings.pause);
         let member = &mut self.members[index];
-        // Also where it was refused: it may be there.
+        // The adapter is noted even if it was refused, because it may be there.
         member.adapter = adapter;
         if let State::Loading { newer: true, .. } = member.state {
             member.state = State::Due;
@@ -337,7 +343,7 @@ impl<M> ServerPool<M> {
         result: Result<Vec<Sampled>, ServerError>,
     ) -> Result<(), PoolError> {
         let now = Instant::now();
-        // One that was cancelled, answered elsewhere, or begun with other weights.
+        // The request was cancelled, answered elsewhere, or begun with other weights.
         let Some(open) = self.open.get_mut(&id) else { return Ok(()) };
         let Some(place) = open.attempts.iter().position(|attempt| attempt.name == name) else {
             return Ok(());
@@ -393,7 +399,7 @@ impl<M> ServerPool<M> {
         }
     }
 
-    /// Counts a failure of a server, which is put aside when it is one too many.
+    /// Counts a failure of a server, and puts the server aside if it has failed too often.
     fn strike(&mut self, index: usize, why: &ServerError, now: Instant) {
         if self.members[index].fail() {
             self.put_aside(index, why, now);
@@ -427,17 +433,18 @@ impl<M> ServerPool<M> {
         self.abort(index, names);
     }
 
-    /// Has a server forget requests; nobody waits for it.
+    /// Has a server forget requests, without waiting for it.
     fn abort(&self, index: usize, names: Vec<String>) {
         if names.is_empty() {
             return;
         }
         let server = self.members[index].server.clone();
-        // Without a thread they run to their end there.
+        // If there is no thread, the requests run to their end there.
         let _ = thread::Builder::new().spawn(move || server.abort(&names));
     }
 
-    /// Takes a group, whose answer was `begun` then. A server that was asked before has been silent for too long.
+    /// Takes a group, whose answer was asked for at `begun`. A server that was asked before that has been
+    /// silent for too long.
     fn finish(&mut self, open: Open, sampled: Vec<Sampled>, begun: Instant, now: Instant) {
         let size = open.size();
         for attempt in open.attempts {
@@ -459,7 +466,7 @@ impl<M> ServerPool<M> {
         self.done.push(request.answer(completions));
     }
 
-    /// Ends a wait that nothing will end.
+    /// Fails if nothing will end the present wait.
     fn check(&self) -> Result<(), PoolError> {
         let version = self.current.as_ref().map_or(0, |publication| publication.version);
         let lasting = |member: &Member| {
@@ -469,7 +476,7 @@ impl<M> ServerPool<M> {
         if self.members.iter().all(lasting) {
             return Err(PoolError::NoneReady { version, servers: self.reasons() });
         }
-        // Those that can be used may still be busy with other people's work.
+        // Servers that can be used may still be busy with other people's work.
         let ready = self.members.iter().any(Member::is_ready);
         let work = if ready { self.settings.deadline } else { Duration::ZERO };
         let waited = self.progress.elapsed();
@@ -482,7 +489,7 @@ impl<M> ServerPool<M> {
         }
     }
 
-    /// A line for each server.
+    /// Gives a line for each server.
     fn reasons(&self) -> String {
         let line = |member: &Member| {
             let why = match (member.reason(), member.is_ready()) {
@@ -513,7 +520,7 @@ impl<M> ServerPool<M> {
     }
 }
 
-/// Tells if a server will say the same when it is asked again.
+/// Tells whether a server will say the same when it is asked again.
 fn lasts(why: &ServerError) -> bool {
     matches!(
         why,

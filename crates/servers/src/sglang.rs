@@ -1,4 +1,4 @@
-//! SGLang's words, as the sources of version 0.5.23 have them.
+//! SGLang's language, as in the sources of version 0.5.23.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ impl Sglang {
         Sglang { address }
     }
 
-    /// Each completion is a request of its own in one message: `n` would give all of them one seed.
+    /// Gives the parameters of each completion. Each is a request of its own in one message: `n` would give
+    /// all of them one seed.
     fn sampling(ask: &Ask<'_>) -> Vec<Value> {
         let sampling = ask.sampling;
         let top_k = if sampling.top_k == 0 { json!(-1) } else { json!(sampling.top_k) };
@@ -51,7 +52,7 @@ impl Sglang {
     }
 }
 
-/// Names of the requests that a group is in this dialect.
+/// Gives the names of the requests that make up a group in this dialect.
 fn names(name: &str, count: usize) -> Vec<String> {
     (0..count).map(|index| format!("{name}-{index}")).collect()
 }
@@ -123,7 +124,7 @@ impl Speaks for Sglang {
     }
 
     fn abort(&self, names_of_groups: &[String]) -> Result<(), ServerError> {
-        // By the beginning of their names, which is that of their group.
+        // A request is found by the beginning of its name, which is the name of its group.
         for name in names_of_groups {
             let body = json!({"rid": name});
             self.address.post("/abort_request", &body, SHORT, SMALL)?;
@@ -161,7 +162,7 @@ impl Speaks for Sglang {
             ),
         };
         let answer = self.address.post(request, &body, deadline, SMALL)?;
-        // It says so in its answer, and not always by its status.
+        // The server says so in its answer, and not always by its status.
         match answer["success"].as_bool() {
             Some(false) => {
                 let problem = answer["message"].as_str().unwrap_or("it gives no reason").into();

@@ -1,4 +1,4 @@
-//! vLLM's words, as version 0.32 has them (`vllm/entrypoints`: `scale_out/token_in_token_out`, `openai/completion`,
+//! vLLM's language, as in version 0.32 (`vllm/entrypoints`: `scale_out/token_in_token_out`, `openai/completion`,
 //! `rl/online`, `serve/lora`, `serve/dev`).
 
 use std::{
@@ -26,7 +26,7 @@ pub(crate) struct Vllm {
     address: Address,
     /// True once the token endpoint has turned out to be switched off.
     without_tokens: AtomicBool,
-    /// The name of the model that it began with, which the completions endpoint asks for.
+    /// The name of the model that the server began with, which the completions endpoint asks for.
     model: OnceLock<String>,
 }
 
@@ -35,8 +35,8 @@ impl Vllm {
         Vllm { address, without_tokens: AtomicBool::new(false), model: OnceLock::new() }
     }
 
-    /// Every field is sent: those that are left out are the server's, which takes them from the model's
-    /// `generation_config.json`. The end is the trainer's stop tokens, and not the server's.
+    /// Gives the parameters of a group. Every field is sent, because the server takes missing fields from the
+    /// model's `generation_config.json`. The trainer's stop tokens end a completion, and not the server's.
     fn sampling(ask: &Ask<'_>) -> Value {
         let sampling = ask.sampling;
         json!({
@@ -116,17 +116,18 @@ impl Vllm {
             let (tokens, finish) = (&choice["token_ids"], choice["finish_reason"].as_str());
             Ok((index, expected.check(index, tokens, logprobs(choice), finish)?))
         };
-        // One that was ended early has ended all: nobody looks at the others.
+        // One completion that ended early spoils the whole answer, so the others are not looked at.
         let came = choices.iter().take(ask.count + 1).map(read).collect::<Result<_, _>>()?;
         expected.in_order(ask.count, came)
     }
 
-    /// Asks which weights the server has, where its completions don't say it: a restarted one has those that it began with.
+    /// Asks which weights the server has, if its completions don't say it: a restarted server has those that
+    /// it began with.
     fn check_version(&self, ask: &Ask<'_>) -> Result<(), ServerError> {
         const INFO: &str = "/weight_info";
         let version = match self.address.get(INFO, SHORT) {
             Ok(info) => info["weight_version"].clone(),
-            // An older one has no such word.
+            // An older server has no such path.
             Err(ServerError::Refused { status: 404, .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -139,7 +140,7 @@ impl Vllm {
         }
     }
 
-    /// The model that a request is for, as the completions endpoint wants it.
+    /// Gives the model that a request is for, as the completions endpoint wants it.
     fn model_or(&self, adapter: Option<&str>) -> Result<String, ServerError> {
         if let Some(adapter) = adapter {
             return Ok(adapter.to_owned());
@@ -156,7 +157,7 @@ impl Vllm {
         Ok(self.model.get_or_init(|| model.to_owned()).clone())
     }
 
-    /// Asks by tokens, and where that is switched off, by completions from then on.
+    /// Asks by tokens. If that is switched off, asks by completions from then on.
     fn either<T>(
         &self,
         by_tokens: impl Fn() -> Result<T, ServerError>,
@@ -169,7 +170,7 @@ impl Vllm {
             }
         }
         let answer = by_completions();
-        // Else both refuse, and the first may have been a key that is wrong.
+        // If both refuse, the first may have refused a wrong key.
         if answer.is_ok() {
             self.without_tokens.store(true, Ordering::Relaxed);
         }
@@ -177,8 +178,8 @@ impl Vllm {
     }
 }
 
-/// The version that a completion was sampled with, if it is another than the one asked for. An adapter's weights have no
-/// version, and older servers don't say it.
+/// Gives the version that a completion was sampled with, if it is not the version that was asked for. An
+/// adapter's weights have no version, and older servers don't say it.
 fn other_version(spans: &Value, ask: &Ask<'_>) -> Option<String> {
     let spans = spans.as_array().filter(|_| ask.adapter.is_none())?;
     let other = spans.iter().map(|span| &span["version"]).find(|it| it.as_str() != Some(ask.label));
@@ -206,7 +207,7 @@ impl Speaks for Vllm {
                 entry[token.to_string().as_str()]["logprob"].as_f64()
             };
             let entries = entries.into_iter().flatten();
-            // The first has nothing before it.
+            // The first token has nothing before it.
             let behind = tokens.iter().zip(entries).skip(1).map(logprob);
             of_probe(request, tokens.len() - 1, numbers(behind))
         };
@@ -236,7 +237,7 @@ impl Speaks for Vllm {
     }
 
     fn abort(&self, names: &[String]) -> Result<(), ServerError> {
-        // It puts words of its own around the names of each endpoint's requests.
+        // vLLM puts words of its own around the names of each endpoint's requests.
         let by_completions = self.without_tokens.load(Ordering::Relaxed);
         let named = |name: &String| match by_completions {
             true => format!("cmpl-{name}-0"),

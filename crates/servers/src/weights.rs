@@ -1,3 +1,5 @@
+//! The trait `Weights`, through which a pool gets a policy's files and its own log-probabilities.
+
 use std::{
     error::Error,
     path::{Path, PathBuf},
@@ -5,10 +7,11 @@ use std::{
 
 use firebrick_core::{TokenId, Version};
 
-/// Gives a pool what it needs of a policy: its weights as files, and its own log-probabilities to compare with.
+/// Gives a pool the things that it needs of a policy: the weights as files, and the policy's own
+/// log-probabilities to compare with.
 pub trait Weights<M>: Send {
-    /// Stands for the weights of `policy`: another number for other weights. None where nobody can tell; the weights are then
-    /// published each time.
+    /// Gives a number that stands for the weights of `policy`: other weights have another number. `None` if
+    /// nobody can tell; the weights are then published each time.
     fn fingerprint(&mut self, policy: &M) -> Option<[u8; 32]>;
 
     /// Writes the weights to a folder that nobody has read before, whole or not at all, and gives its path.
@@ -21,18 +24,19 @@ pub trait Weights<M>: Send {
         version: Version,
     ) -> Result<PathBuf, Box<dyn Error + Send + Sync>>;
 
-    /// Removes folders that [`Weights::write`] has made, but for those `in_use`.
+    /// Removes the folders that [`Weights::write`] has made, except for those `in_use`.
     fn keep_only(&mut self, in_use: &[PathBuf]);
 
-    /// The path of `folder` as servers see it.
+    /// Gives the path of `folder` as servers see it.
     fn seen_by_servers(&self, folder: &Path) -> PathBuf {
         folder.to_owned()
     }
 
-    /// The kind of files that [`Weights::write`] writes.
+    /// Gives the kind of files that [`Weights::write`] writes.
     fn form(&self) -> Form;
 
-    /// The log-probability of each token of `completion` behind `prompt`, which has at least one token, at temperature 1.
+    /// Gives the log-probability of each token of `completion` behind `prompt`, at temperature 1. The prompt
+    /// has at least one token.
     ///
     /// # Errors
     /// When the device fails.
@@ -44,7 +48,7 @@ pub trait Weights<M>: Send {
     ) -> Result<Vec<f32>, Box<dyn Error + Send + Sync>>;
 }
 
-/// The weights in a folder, by what a server does with them.
+/// The weights in a folder, by the use that a server makes of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A whole model, which takes the place of the server's.

@@ -1,5 +1,5 @@
-//! How many updates a mini-batch gets: as many as its importance says, until the policy has moved too
-//! far, and at least one.
+//! The number of updates that a mini-batch gets: as many as its importance says, until the policy has moved
+//! too far, and at least one.
 
 use firebrick_core::Metrics;
 
@@ -8,39 +8,40 @@ use crate::{Sample, TrainError};
 /// The rule: score = w_a · mean |A| + w_c · mean |Δ log p| + w_e / (mean H + 1e-8), and
 /// n = ⌊clip(n_base · score, n_min, n_max)⌋ updates, ended early by the policy's change.
 ///
-/// The change counts from sampling on, and the first update is made whatever it is. So the bound ends the
-/// updates of one mini-batch, and not a step's: each later mini-batch makes one at least, however far the
-/// policy has gone.
+/// The change is counted from the old policy on, which is the policy that sampled unless its
+/// log-probabilities are recomputed. The first update of a mini-batch is made whatever the change is. So the
+/// bound ends the updates of one mini-batch, and not those of a step: each later mini-batch makes at least one
+/// update, however far the policy has gone.
 ///
-/// The last term grows without bound as the entropy H falls, so the rule as published gives most
-/// updates to the policy that is nearest to collapse; `max_entropy_term` is the guard against that.
+/// The last term grows without bound as the entropy H falls, so the rule as published gives most updates to
+/// the policy that is nearest to collapse. `max_entropy_term` is the guard against that.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdaptiveUpdates {
-    /// w_a, of the mean absolute advantage; 0.5 as published.
+    /// w_a, the weight of the mean absolute advantage; 0.5 as published.
     pub weight_advantage: f64,
-    /// w_c, of the mean absolute change of log-probabilities since sampling; 0.3 as published.
+    /// w_c, the weight of the mean absolute change of log-probabilities; 0.3 as published.
     pub weight_change: f64,
-    /// w_e, of 1 / entropy; 0.2 as published.
+    /// w_e, the weight of 1 / entropy; 0.2 as published.
     pub weight_entropy: f64,
     /// The largest 1 / entropy that counts, in 1 / nats; infinite as published.
     pub max_entropy_term: f64,
-    /// Updates at a score of 1.
+    /// The number of updates at a score of 1.
     pub n_base: usize,
     /// The fewest updates; at least 1.
     pub n_min: usize,
     /// The most updates; at least `n_min`.
     pub n_max: usize,
-    /// Mean absolute change of log-probabilities since sampling, in nats, beyond which no second or
-    /// further update is made.
+    /// The mean absolute change of log-probabilities, in nats, beyond which no second or further update is
+    /// made.
     pub kl_stop: f64,
 }
 
-/// What the rule sees of a mini-batch before its first update; means over the tokens that count.
+/// The numbers of a mini-batch that the rule sees before the first update: means over the tokens that count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Signals {
     /// Mean |A|.
     pub advantage: f64,
-    /// Mean |log p now − log p when sampled|, in nats.
+    /// Mean |log p now − log p under the old policy|, in nats.
     pub change: f64,
     /// Mean entropy of the policy, in nats.
     pub entropy: f64,
@@ -55,19 +56,19 @@ pub struct Importance {
     pub change: f64,
     /// The part of 1 / entropy.
     pub entropy: f64,
-    /// Whether [`AdaptiveUpdates::max_entropy_term`] made the last one smaller.
+    /// True if [`AdaptiveUpdates::max_entropy_term`] made the entropy term smaller.
     pub capped: bool,
 }
 
 impl Importance {
-    /// The sum of the terms.
+    /// Adds up the terms.
     pub fn score(&self) -> f64 {
         self.advantage + self.change + self.entropy
     }
 }
 
 impl AdaptiveUpdates {
-    /// The terms of a mini-batch's score.
+    /// Gives the terms of a mini-batch's score.
     pub fn importance(&self, signals: &Signals) -> Importance {
         let inverse = 1.0 / (signals.entropy + 1e-8);
         Importance {
@@ -78,14 +79,14 @@ impl AdaptiveUpdates {
         }
     }
 
-    /// The updates that a score is worth; the fewest for a score that is not a number.
+    /// Gives the number of updates that a score is worth; the fewest if the score is not a number.
     pub fn updates(&self, score: f64) -> usize {
         let updates = self.n_base as f64 * score;
-        // Not `clamp`, which hands NaN on, and that casts to 0.
+        // `clamp` would hand NaN on, and NaN casts to 0.
         updates.max(self.n_min as f64).min(self.n_max as f64) as usize
     }
 
-    /// Whether a policy that has changed so much gets no further update.
+    /// Tells whether a policy that has changed by `change` gets no further update.
     pub fn stops(&self, change: f64) -> bool {
         change > self.kl_stop
     }
@@ -93,52 +94,53 @@ impl AdaptiveUpdates {
 
 /// A mini-batch that may get more than one update.
 pub trait Repeatable {
-    /// A gradient, and what else is known after making it.
+    /// A gradient, and the facts that are known after making it.
     type Pass;
 
-    /// Loss and gradient of the mini-batch under the weights as they are.
+    /// Computes loss and gradient of the mini-batch under the present weights.
     ///
     /// # Errors
     /// When the device fails.
     fn pass(&mut self) -> Result<(Self::Pass, Signals), TrainError>;
 
-    /// Moves the weights by that gradient; false when it was not finite and nothing has moved.
+    /// Moves the weights by the gradient of `pass`. Gives false if the gradient was not finite and nothing has
+    /// moved.
     ///
     /// # Errors
     /// When the device fails.
     fn apply(&mut self, pass: Self::Pass) -> Result<bool, TrainError>;
 
-    /// [`Signals::change`] under the weights as they are, without a gradient.
+    /// Computes [`Signals::change`] under the present weights, without a gradient.
     ///
     /// # Errors
     /// When the device fails.
     fn change(&mut self) -> Result<f64, TrainError>;
 }
 
-/// What became of a mini-batch.
+/// The outcome of a mini-batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Repeats {
-    /// What its plan was made from.
+    /// The terms that the plan was made from.
     pub importance: Importance,
-    /// Updates that its score was worth.
+    /// The number of updates that the score was worth.
     pub planned: usize,
-    /// Updates that were made.
+    /// The number of updates that were made.
     pub done: usize,
-    /// Mean absolute change of log-probabilities after the last of them.
+    /// The mean absolute change of log-probabilities after the last update.
     pub change: f64,
-    /// Whether that was too much; the update that crossed the bound counts.
+    /// True if that change was too large; the update that crossed the bound counts.
     pub stopped_by_kl: bool,
-    /// Whether a gradient that was not finite ended it.
+    /// True if a gradient that was not finite ended the updates.
     pub stopped_by_gradient: bool,
 }
 
 /// Plans a mini-batch from its first pass, and makes its updates.
 ///
-/// The change after an update is that of the next gradient's pass, which is thrown away when it shows
-/// that the last update was one too many. A forward pass has about a third of a gradient's products: asking
-/// by one after each of k updates costs k/3 gradients, a pass thrown away costs one, so this is the
-/// cheaper way from three updates on, and a mini-batch is meant to get at least five. Only after the
-/// last planned update, where no gradient follows, is it a forward pass.
+/// The change after an update comes from the pass of the next gradient. That gradient is thrown away if the
+/// pass shows that the last update was one too many. A forward pass has about a third of a gradient's
+/// products: a forward pass after each of k updates costs k/3 gradients, and a pass thrown away costs one. So
+/// the gradient's pass is the cheaper way from three updates on, and a mini-batch is meant to get at least
+/// five. No gradient follows the last planned update, so the change after it comes from a forward pass.
 ///
 /// A gradient that is not finite ends the mini-batch: the same weights would give it again.
 ///
@@ -167,10 +169,10 @@ pub fn repeat<B: Repeatable>(batch: &mut B, rule: &AdaptiveUpdates) -> Result<Re
     Ok(Repeats { importance, planned, done, change, stopped_by_kl, stopped_by_gradient })
 }
 
-/// Mean |A| over the tokens that count, the same tokens as the other two signals are means over; so a
-/// long completion has more say than a short one, as it has in a loss by `token_mean`. The advantages
-/// are taken as they are: the published rule normalises them by batch first, and ours already are by
-/// group.
+/// Gives the mean |A| over the tokens that count, the same tokens that the other two signals are means over.
+/// So a long completion has more say than a short one, as it has in a loss by `token_mean`. The advantages
+/// are taken as they are: the published rule normalises them by batch first, and ours are already normalised
+/// by group.
 pub fn mean_advantage(samples: &[Sample]) -> f64 {
     mean(samples.iter().map(|sample| {
         let own = || sample.own().filter(|_| sample.live);
@@ -178,8 +180,8 @@ pub fn mean_advantage(samples: &[Sample]) -> f64 {
     }))
 }
 
-/// Mean |log p now − log p when sampled| over the tokens that count; `logprobs` has the present ones of
-/// each sample.
+/// Gives the mean |log p now − log p under the old policy| over the tokens that count. `logprobs` has the
+/// present log-probabilities of each sample.
 pub fn mean_change(samples: &[Sample], logprobs: &[Vec<f32>]) -> f64 {
     mean(samples.iter().zip(logprobs).filter(|(sample, _)| sample.live).map(|(sample, now)| {
         let change = |place: usize| f64::from((now[place] - sample.old_logprobs[place]).abs());
@@ -188,13 +190,14 @@ pub fn mean_change(samples: &[Sample], logprobs: &[Vec<f32>]) -> f64 {
     }))
 }
 
-/// Σ of the first over Σ of the second.
+/// Gives Σ of the first numbers over Σ of the second.
 fn mean(parts: impl Iterator<Item = (f64, f64)>) -> f64 {
     let (sum, count) = parts.fold((0.0, 0.0), |(sum, count), part| (sum + part.0, count + part.1));
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-/// Means over the step's mini-batches, and the fewest and the most updates of one; nothing without any.
+/// Sets the means over the step's mini-batches, and the fewest and the most updates of a mini-batch. Sets
+/// nothing if there was no mini-batch.
 pub(crate) fn measure(repeats: &[Repeats], metrics: &mut Metrics) {
     if repeats.is_empty() {
         return;
@@ -233,7 +236,7 @@ mod tests {
         kl_stop: 0.02,
     };
 
-    /// Changes by so much with every update, and has no gradient at one of them.
+    /// Changes by `change` with every update, and has no gradient at the update `broken`.
     struct Script {
         change: f64,
         broken: Option<usize>,
@@ -265,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_mini_batch_ends_by_plan_by_change_or_by_a_broken_gradient() {
-        // 10 · (0.5 · 0.8 + 0.2 / 0.5) = 8 updates, less what 1e-8 takes from the last term.
+        // 10 · (0.5 · 0.8 + 0.2 / 0.5) = 8 updates, minus a little because of the 1e-8 in the last term.
         for (change, broken, planned, done, by_kl, passes, forwards) in [
             (0.0, None, 7, 7, false, 7, 1),
             (0.005, None, 7, 5, true, 6, 0),

@@ -1,4 +1,4 @@
-//! From the rewards of a step to advantages. What each estimator normalises over:
+//! Estimators, which turn the rewards of a step into advantages. Each estimator normalises over something else:
 //!
 //! | estimator | subtracts the mean of | divides by the deviation of |
 //! |---|---|---|
@@ -15,18 +15,18 @@ use firebrick_core::{AdvantageEstimator, Advantages, Reward, RewardedGroup};
 
 use crate::whiten;
 
-/// Rewards whose spread is not larger than this teach nothing: every advantage is exactly 0.
+/// The largest spread of rewards that teaches nothing: every advantage is then exactly 0.
 ///
-/// Without the rule, floating-point noise in a group of equal fractional rewards becomes signal:
-/// an epsilon of 1e-9 turned it into advantages of up to 0.9 in a peer.
+/// Without this rule, floating-point noise in a group of equal fractional rewards becomes signal: an epsilon
+/// of 1e-9 turned it into advantages of up to 0.9 in a peer.
 pub const SPREAD_TOLERANCE: f32 = 1e-6;
 
 /// (r − mean) / (std + epsilon): DAPO and GRPO.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupNorm {
-    /// Added to the standard deviation; 1e-6 in verl and SkyRL.
+    /// The number that is added to the standard deviation; 1e-6 in verl and SkyRL.
     pub epsilon: f64,
-    /// Divide the squares by n − 1 (every peer) or by n.
+    /// True if the squares are divided by n − 1, as every peer does; false if by n.
     pub unbiased: bool,
 }
 
@@ -37,7 +37,7 @@ impl Default for GroupNorm {
 }
 
 impl GroupNorm {
-    /// The advantages of one group with these rewards.
+    /// Gives the advantages of one group with these rewards.
     pub fn of_group(&self, rewards: &[f32]) -> Vec<f32> {
         centred(rewards, |deviations| {
             let squares: f64 = deviations.iter().map(|deviation| deviation * deviation).sum();
@@ -58,7 +58,7 @@ impl AdvantageEstimator for GroupNorm {
 pub struct MeanOnly;
 
 impl MeanOnly {
-    /// The advantages of one group with these rewards.
+    /// Gives the advantages of one group with these rewards.
     pub fn of_group(&self, rewards: &[f32]) -> Vec<f32> {
         centred(rewards, |_| 1.0)
     }
@@ -75,7 +75,7 @@ impl AdvantageEstimator for MeanOnly {
 pub struct LeaveOneOut;
 
 impl LeaveOneOut {
-    /// The advantages of one group with these rewards.
+    /// Gives the advantages of one group with these rewards.
     pub fn of_group(&self, rewards: &[f32]) -> Vec<f32> {
         // r − (sum − r) / (n − 1) = (r − mean) · n / (n − 1).
         centred(rewards, |deviations| {
@@ -95,7 +95,7 @@ impl AdvantageEstimator for LeaveOneOut {
 /// arXiv 2508.08221). A group of nearly equal rewards is then not blown up to the size of the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchNorm {
-    /// Added to the standard deviation, which divides by n − 1.
+    /// The number that is added to the standard deviation, which divides by n − 1.
     pub epsilon: f64,
 }
 
@@ -137,18 +137,19 @@ impl AdvantageEstimator for ReinforceBaseline {
     }
 }
 
-/// Every part of the reward normalised in its group before they are summed, and the sums normalised
-/// over the step: GDPO (Liu et al. 2026, arXiv 2601.05242). A part with large numbers or much spread then
-/// does not drown the others, which happens where the sum is normalised.
+/// Normalises every part of the reward within its group, sums the parts, and normalises the sums over the
+/// step: GDPO (Liu et al. 2026, arXiv 2601.05242). So a part with large numbers or much spread does not drown
+/// the others, as it does if the sum alone is normalised.
 ///
-/// The parts are those of the verifier ([`Score::parts`](firebrick_core::Score)), without the parts of
-/// parts, where every completion of the group has the same ones; the credit itself otherwise, such as where
-/// a reward model could not read one of them; and as a part called `shaping` whatever shaping added.
+/// The parts are those of the verifier ([`Score::parts`](firebrick_core::Score)), without the parts of parts,
+/// if every completion of the group has the same ones. Otherwise the credit itself is the one part, for
+/// example if a reward model could not read a completion. Anything that shaping added is one more part,
+/// called `shaping`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gdpo {
-    /// Factors of the parts by name; 1 for one that is not named.
+    /// The factors of the parts by name; 1 for a part that is not named.
     pub weights: BTreeMap<String, f32>,
-    /// Added to every standard deviation, which divides by n − 1.
+    /// The number that is added to every standard deviation, which divides by n − 1.
     pub epsilon: f64,
 }
 
@@ -173,10 +174,10 @@ impl AdvantageEstimator for Gdpo {
     }
 }
 
-/// The parts of a group's rewards, by name: one number per completion.
+/// Gives the parts of a group's rewards, by name: one number per completion.
 ///
-/// A part that one completion lacks has no number that would be fair to it; and a lone part that says more
-/// than the credit, as a reward model's raw score does, is not what the recipe made of it.
+/// If one completion lacks a part, no number for it would be fair. And a lone part that says more than the
+/// credit, such as a reward model's raw score, is not the reward that the recipe made of it.
 fn parts(group: &RewardedGroup) -> BTreeMap<&str, Vec<f32>> {
     let outer = |reward: &Reward| -> BTreeSet<String> {
         let names = reward.score.parts.iter().map(|(name, _)| name.clone());
@@ -198,14 +199,15 @@ fn parts(group: &RewardedGroup) -> BTreeMap<&str, Vec<f32>> {
     parts
 }
 
-/// The advantages of each group from its own shaped rewards.
+/// Gives the advantages of each group from its own shaped rewards.
 fn by_group(groups: &[RewardedGroup], advantages: impl Fn(&[f32]) -> Vec<f32>) -> Vec<Advantages> {
     let of_group = |group: &RewardedGroup| advantages(&group.shaped().collect::<Vec<f32>>());
     groups.iter().map(|group| Advantages::PerCompletion(of_group(group))).collect()
 }
 
-/// Deviations from the mean times `scale`; all 0 for a group of one or without spread. Sums are
-/// f64, so that the order of a group's rewards does not show.
+/// Gives the deviations from the mean, times `scale`. All are 0 for a group of one, or for a group without
+/// spread. Sums are f64, so that the order of a group's rewards does not show.
+// ANCHOR: tour
 fn centred(rewards: &[f32], scale: impl FnOnce(&[f64]) -> f64) -> Vec<f32> {
     let (low, high) =
         rewards.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), &reward| {
@@ -219,8 +221,9 @@ fn centred(rewards: &[f32], scale: impl FnOnce(&[f64]) -> f64) -> Vec<f32> {
     let scale = scale(&deviations);
     deviations.iter().map(|deviation| (deviation * scale) as f32).collect()
 }
+// ANCHOR_END: tour
 
-/// 1 / (deviation + epsilon); 0 where there is nothing to divide.
+/// Gives 1 / (deviation + epsilon); 0 if there is nothing to divide.
 fn inverse(deviation: f64, epsilon: f64) -> f64 {
     if deviation > f64::from(SPREAD_TOLERANCE) { 1.0 / (deviation + epsilon) } else { 0.0 }
 }
@@ -229,7 +232,7 @@ fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
 }
 
-/// The unbiased standard deviation; 0 of fewer than two numbers.
+/// Gives the unbiased standard deviation; 0 for fewer than two numbers.
 fn deviation(numbers: &[f64]) -> f64 {
     let mean = mean(numbers);
     let squares: f64 = numbers.iter().map(|number| (number - mean).powi(2)).sum();
@@ -244,7 +247,7 @@ mod tests {
 
     const SCALE: RewardScale = RewardScale { right: 1.0, wrong: 0.0 };
 
-    /// A group of completions of so many tokens, with the rewards of their credits.
+    /// Makes a group of completions from pairs of token count and credit.
     fn group(completions: &[(usize, f32)]) -> RewardedGroup {
         let completion = |&(tokens, _): &(usize, f32)| {
             Completion::written(vec![0; tokens], vec![0.0; tokens], FinishReason::Stop)
@@ -279,8 +282,8 @@ mod tests {
 
     #[test]
     fn lite_ppo_divides_by_the_deviation_of_the_step() {
-        // Rewards 1, 0 | 1, 1: the mean is 3/4, the squares (1 + 9 + 1 + 1)/16 = 3/4, by n − 1 = 3 that
-        // is 1/4, and the deviation 1/2. Deviations from the groups' means are ±1/2 and 0.
+        // Rewards 1, 0 | 1, 1: the mean is 3/4, and the squares add up to (1 + 9 + 1 + 1)/16 = 3/4. Divided by
+        // n − 1 = 3 that is 1/4, and the deviation is 1/2. Deviations from the groups' means are ±1/2 and 0.
         let groups = [group(&[(1, 1.0), (1, 0.0)]), group(&[(1, 1.0), (1, 1.0)])];
         let advantages = BatchNorm { epsilon: 0.0 }.advantages(&groups);
         assert_close(&per_completion(&advantages), &[1.0, -1.0, 0.0, 0.0]);
@@ -288,8 +291,9 @@ mod tests {
 
     #[test]
     fn reinforce_with_a_baseline_is_whitened_over_tokens() {
-        // Deviations 1/2 on one token, −1/2 on three. The mean over the four tokens is −1/4, the squares
-        // 9/16 + 3/16 = 3/4, the unbiased variance 1/4: (1/2 + 1/4) · 2 = 3/2 and (−1/2 + 1/4) · 2 = −1/2.
+        // The deviation is 1/2 on one token and −1/2 on three. The mean over the four tokens is −1/4, the
+        // squares add up to 9/16 + 3/16 = 3/4, and the unbiased variance is 1/4. So the results are
+        // (1/2 + 1/4) · 2 = 3/2 and (−1/2 + 1/4) · 2 = −1/2.
         let mut groups = [group(&[(1, 1.0), (3, 0.0)])];
         let expected = |advantages: &[Advantages]| match advantages {
             [Advantages::PerToken(rows)] => rows.concat(),
@@ -310,9 +314,9 @@ mod tests {
 
     #[test]
     fn gdpo_normalises_each_part_before_the_sum() {
-        // Of two completions the norm of a part that differs is ±1/√2. The parts disagree: with weights 3
-        // and 1 the sums are ±2/√2, with deviation √(2 · 2 / 1) = 2 over the step; so ±1/√2. A second
-        // group whose parts agree in one only would shift nothing: its sums are ±3/√2 and so on.
+        // With two completions, the norm of a part that differs is ±1/√2. The parts disagree: with weights 3
+        // and 1 the sums are ±2/√2, and their deviation over the step is √(2 · 2 / 1) = 2, which gives ±1/√2.
+        // A second group that differs in only one part would shift nothing: its sums are ±3/√2 and so on.
         let mut one = group(&[(1, 0.0), (1, 0.0)]);
         let part = |right: f32, form: f32| vec![("right".into(), right), ("form".into(), form)];
         one.rewards[0].score.parts = part(1.0, 0.0);
@@ -322,7 +326,8 @@ mod tests {
         let root = std::f64::consts::FRAC_1_SQRT_2;
         assert_close(&per_completion(&gdpo.advantages(&[one.clone()])), &[root, -root]);
 
-        // Beside ±2/√2 = ±√2 there are ±3/√2 now: squares 2 · 2 + 2 · 9/2 = 13, by 3, √(13/3) = 2.0817.
+        // Beside ±2/√2 = ±√2 there are now ±3/√2: the squares add up to 2 · 2 + 2 · 9/2 = 13, divided by 3
+        // they give √(13/3) = 2.0817.
         let mut other = group(&[(1, 0.0), (1, 0.0)]);
         other.rewards[0].score.parts = part(1.0, 5.0);
         other.rewards[1].score.parts = part(0.0, 5.0);
@@ -336,8 +341,8 @@ mod tests {
 
     #[test]
     fn gdpo_falls_back_to_the_credit_where_a_part_is_missing() {
-        // Raw scores of a reward model, and one completion that it could not read: by the scores the last
-        // would be the best, by the credits it is the worst.
+        // Two completions have raw scores of a reward model, which could not read the last one. By the scores
+        // the last would be the best; by the credits it is the worst.
         let mut group = group(&[(1, 0.5), (1, 0.25), (1, 0.0)]);
         group.rewards[0].score.parts = vec![("score".into(), -3.0)];
         group.rewards[1].score.parts = vec![("score".into(), -5.0)];
@@ -347,8 +352,8 @@ mod tests {
 
     #[test]
     fn gdpo_takes_shaping_for_a_part() {
-        // Credits are equal; the second completion was punished for its length: ±1/√2, then the deviation
-        // over the step is 1.
+        // Credits are equal, and the second completion was punished for its length: ±1/√2. The deviation over
+        // the step is then 1.
         let mut group = group(&[(1, 1.0), (1, 1.0)]);
         group.rewards[1].shaped -= 0.25;
         let gdpo = Gdpo { weights: BTreeMap::new(), epsilon: 0.0 };

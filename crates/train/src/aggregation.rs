@@ -1,34 +1,37 @@
+//! The rules by which per-token losses become one number: a weight for each token.
+
 use std::collections::BTreeMap;
 
-/// How per-token losses become one number.
+/// The way in which per-token losses become one number.
 ///
-/// Every rule is a weight per token, fixed by the whole optimizer update before it is cut into
-/// micro-batches. So the loss of an update is the plain sum of its parts, however it is cut: five
-/// of seven other systems divided by something that belonged to the micro-batch at least once.
+/// Every rule is a weight per token, fixed by the whole optimizer update before it is cut into micro-batches.
+/// So the loss of an update is the plain sum of its parts, however it is cut. Five of seven other systems
+/// divided by something that belonged to the micro-batch at least once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregation {
     /// Every token weighs the same: DAPO.
     TokenMean,
-    /// Tokens are averaged within each prompt's group, then prompts: DAPO's Eq. 8 read literally.
+    /// Tokens are averaged within each prompt's group, then the prompts are averaged: DAPO's Eq. 8 read
+    /// literally.
     PromptMean,
-    /// Tokens are averaged within each completion, then completions: GRPO.
+    /// Tokens are averaged within each completion, then the completions are averaged: GRPO.
     SequenceMean,
-    /// Token losses are summed within each completion, then completions averaged.
+    /// Token losses are summed within each completion, then the completions are averaged.
     SequenceSum,
     /// The sum is divided by [`Divisors::constant`]: Dr. GRPO, with rows × longest completion.
     Constant,
 }
 
-/// What the losses of one optimizer update are divided by.
+/// The numbers that the losses of one optimizer update are divided by.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Divisors {
-    /// Tokens that count.
+    /// The number of tokens that count.
     pub tokens: f64,
-    /// Completions with at least one such token.
+    /// The number of completions with at least one such token.
     pub rows: f64,
-    /// Tokens that count, by prompt; a prompt without any still counts as a prompt.
+    /// The number of tokens that count, by prompt. A prompt without such tokens still counts as a prompt.
     pub prompts: BTreeMap<u64, f64>,
-    /// Only for [`Aggregation::Constant`].
+    /// The divisor of [`Aggregation::Constant`] alone.
     pub constant: f64,
 }
 
@@ -46,10 +49,11 @@ impl Divisors {
 }
 
 impl Aggregation {
-    /// The weight of each counted token of a completion with `tokens` of them. A divisor of 0
-    /// counts as 1, so an empty update has loss 0.
+    /// Gives the weight of each counted token of a completion that has `tokens` counted tokens. A divisor of
+    /// 0 counts as 1, so an empty update has loss 0.
     pub fn weight(self, divisors: &Divisors, prompt: u64, tokens: usize) -> f64 {
         let or_one = |divisor: f64| if divisor == 0.0 { 1.0 } else { divisor };
+        // ANCHOR: tour
         let divisor = match self {
             Aggregation::TokenMean => or_one(divisors.tokens),
             Aggregation::PromptMean => {
@@ -61,5 +65,6 @@ impl Aggregation {
             Aggregation::Constant => or_one(divisors.constant),
         };
         1.0 / divisor
+        // ANCHOR_END: tour
     }
 }

@@ -21,11 +21,11 @@ use crate::{
 pub struct Ahead {
     pub(crate) step: Step,
     pub(crate) sampled: Sampled,
-    /// Prompts that were drawn by then.
+    /// The number of prompts that were drawn by then.
     pub(crate) cursor: u64,
 }
 
-/// Everything besides weights that a step's sampling follows from.
+/// Everything besides weights that the sampling of a step depends on.
 pub(crate) struct Start {
     pub(crate) surplus: Vec<RewardedGroup>,
     pub(crate) memory: PromptMemory,
@@ -33,11 +33,12 @@ pub(crate) struct Start {
 }
 
 impl<M: PolicyModel> Trainer<M> {
-    /// Trains on `samples`, and samples the step after this one meanwhile.
+    /// Trains on `samples`, and samples the next step meanwhile.
     ///
-    /// Sampling that fails is no loss: the step samples when its turn comes, and fails then if it must. So it is with a step that would
-    /// end the run, because it could be mended before. One that is interrupted ends this step too: it would be sampled by other
-    /// weights when the run goes on. What is sampled follows from no clock: it is what sampling would give before the update.
+    /// If sampling fails, nothing is lost: the step samples when its turn comes, and fails then if it must. A
+    /// step that would end the run is treated alike, because the cause could be mended before. If sampling is
+    /// interrupted, this step ends too: otherwise the next step would be sampled by other weights when the run
+    /// goes on. The outcome depends on no clock: sampling before the update would give the same groups.
     pub(crate) fn update_and_sample(
         &mut self,
         step: Step,
@@ -45,7 +46,7 @@ impl<M: PolicyModel> Trainer<M> {
         start: Start,
         observer: &mut dyn Observer,
     ) -> (Result<Updated, TrainError>, Option<Ahead>) {
-        // What samples belongs to its own thread meanwhile; an update has no use for it.
+        // The sampling thread owns the parts that sample meanwhile; an update has no use for them.
         let mut engine = mem::replace(&mut self.engine, Box::new(Away));
         let mut source = mem::replace(&mut self.source, Box::new(Away));
         let task = mem::replace(&mut self.task, Away::task());
@@ -79,14 +80,14 @@ impl<M: PolicyModel> Trainer<M> {
         }
     }
 
-    /// Tells if a step that was sampled ahead is one to train on.
+    /// Tells whether a step that was sampled ahead may be trained on.
     fn is_usable(&self, ahead: &Ahead) -> bool {
         let sampled = &ahead.sampled;
         sampled.stop.is_none() && self.bear(sampled.errors(), sampled.completions()).is_ok()
     }
 }
 
-/// Stands where engine, source and task are while they work for the next step.
+/// Stands in for engine, source and task while they work for the next step.
 struct Away;
 
 impl Away {

@@ -1,3 +1,5 @@
+//! Samples, which are plain numbers, and the micro-batches of tensors that are made of them.
+
 use std::collections::HashMap;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -7,56 +9,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Aggregation, Divisors, TokenValues, numbers};
 
-/// One completion, ready for the update: plain numbers, no tensors. Lists have one entry per token of
-/// the completion, whoever wrote it.
+/// One completion, ready for the update: plain numbers, no tensors. Lists have one entry for each token of
+/// the completion, no matter who wrote the token.
 ///
-/// Three policies may have a say in a token. The behaviour policy sampled it; the old policy is the one
-/// that the update starts from, and ratios are clipped against it; the reference policy is the one that
-/// a KL penalty holds on to. With the local engine the first two are the same, but for groups that were
-/// carried over from an earlier step.
+/// Up to three policies have a say in a token. The behaviour policy sampled it. The old policy is the policy
+/// that the update starts from; ratios are clipped against it. The reference policy is the policy that a KL
+/// penalty holds on to. With the local engine the behaviour policy and the old policy are the same, except
+/// for groups that were carried over from an earlier step.
 ///
 /// In JSON a number that is not finite is one of the texts `NaN`, `Infinity` and `-Infinity`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Sample {
-    /// Tokens of the prompt; at least one.
+    /// The tokens of the prompt; at least one.
     pub prompt: Vec<TokenId>,
-    /// Tokens of the completion.
+    /// The tokens of the completion.
     pub completion: Vec<TokenId>,
-    /// True where the policy wrote the token; the others are read and not trained on.
+    /// True where the policy wrote the token; the other tokens are read and not trained on.
     pub mask: Vec<bool>,
-    /// The log-probabilities under the policy that sampled, as its engine gave them.
+    /// The log-probabilities under the behaviour policy, as its engine gave them.
     #[serde(with = "numbers")]
     pub behaviour_logprobs: Vec<f32>,
-    /// The log-probabilities under the policy that the update starts from.
+    /// The log-probabilities under the old policy.
     #[serde(with = "numbers")]
     pub old_logprobs: Vec<f32>,
-    /// Under the reference policy; empty without a KL penalty.
+    /// The log-probabilities under the reference policy; empty without a KL penalty.
     #[serde(with = "numbers")]
     pub ref_logprobs: Vec<f32>,
-    /// Truncated importance weights between the first two, which the policy loss is multiplied by;
-    /// empty where nothing is weighted.
+    /// The truncated importance weights between behaviour policy and old policy. The policy loss is
+    /// multiplied by them. Empty if nothing is weighted.
     #[serde(with = "numbers")]
     pub importance: Vec<f32>,
     /// The completion's shaped reward.
     #[serde(with = "numbers::one")]
     pub reward: f32,
-    /// How much better each token was than expected.
+    /// The advantages: how much better each token was than expected.
     #[serde(with = "numbers")]
     pub advantages: Vec<f32>,
-    /// A critic's values and targets for it, if there is a critic.
+    /// A critic's values and targets for the completion, if there is a critic.
     pub token_values: Option<TokenValues>,
-    /// False takes every token out of the loss.
+    /// False if every token is taken out of the loss.
     pub live: bool,
-    /// Which group it belongs to.
+    /// The number of the group that the completion belongs to.
     pub group: u64,
-    /// Which of the group's completions it is, from 0.
+    /// The completion's place in its group, from 0.
     #[serde(default)]
     pub place: usize,
 }
 
 impl Sample {
-    /// A completion with advantages of 0. The old policy is taken to be the one that sampled it.
+    /// Makes a sample with advantages of 0. The old policy is taken to be the policy that sampled the
+    /// completion.
     pub fn new(prompt: &[TokenId], completion: &Completion, group: u64) -> Self {
         Sample {
             prompt: prompt.to_vec(),
@@ -75,30 +78,30 @@ impl Sample {
         }
     }
 
-    /// The same with one advantage for all of its tokens.
+    /// Gives all tokens of the sample the same advantage.
     pub fn with_advantage(mut self, advantage: f32) -> Self {
         self.advantages = vec![advantage; self.completion.len()];
         self
     }
 
-    /// How many tokens count in the loss.
+    /// Counts the tokens that count in the loss.
     pub fn counted(&self) -> usize {
         if self.live { self.own().count() } else { 0 }
     }
 
-    /// Its part in an update, as far as that is known before.
+    /// Gives the sample's part in an update, as far as it is known before the update.
     pub(crate) fn trained(&self) -> Trained {
         let sum: f32 = self.own().map(|place| self.advantages[place]).sum();
         Trained { advantage: sum / self.own().count().max(1) as f32, ..Trained::default() }
     }
 
-    /// The places of the tokens that the policy wrote.
+    /// Gives the places of the tokens that the policy wrote.
     pub fn own(&self) -> impl Iterator<Item = usize> {
         self.mask.iter().enumerate().filter(|(_, own)| **own).map(|(place, _)| place)
     }
 
-    /// Weighs each token by min(cap, π_old / π_behaviour) (Ionides 2008): what was sampled from another
-    /// policy then counts as often as the old policy would have sampled it. The cap bounds the variance.
+    /// Weighs each token by min(cap, π_old / π_behaviour) (Ionides 2008). A token that another policy sampled
+    /// then counts as often as the old policy would have sampled it. The cap bounds the variance.
     pub fn weigh(&mut self, cap: f64) {
         let ratio =
             |(old, behaviour): (&f32, &f32)| (f64::from(*old) - f64::from(*behaviour)).exp();
@@ -111,21 +114,22 @@ impl Sample {
     }
 }
 
-/// How the tokens of a micro-batch lie.
+/// The way in which the tokens of a micro-batch lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// A row for each completion, padded to the longest.
+    /// One row for each completion, padded to the longest.
     Padded,
-    /// One behind the other.
+    /// Completions one behind the other, with their prompts.
     Packed,
-    /// The same, where completions of the same prompt share it: but for its last token, which predicts
-    /// the first of each, it is there once.
+    /// Like `Packed`, but completions of the same prompt share it. The prompt is there once, except for its
+    /// last token: that is there for each completion, because it predicts the completion's first token.
     Shared,
 }
 
-/// Cuts the samples of an update into batches of at most `max_tokens` tokens, by their indices; a sample
-/// longer than that is a batch of its own. Samples that do not count are left out: they would be computed
-/// for nothing. Those of a batch have like lengths, or the same prompt where prompts are shared.
+/// Cuts the samples of an update into batches of at most `max_tokens` tokens, and gives the indices of each
+/// batch. A sample longer than `max_tokens` is a batch of its own. Samples that do not count are left out,
+/// because they would be computed for nothing. The samples of a batch have similar lengths, or the same
+/// prompt where prompts are shared.
 pub fn micro_batches(samples: &[Sample], max_tokens: usize, layout: Layout) -> Vec<Vec<usize>> {
     let mut counted: Vec<usize> =
         (0..samples.len()).filter(|&index| samples[index].counted() > 0).collect();
@@ -148,7 +152,7 @@ pub fn micro_batches(samples: &[Sample], max_tokens: usize, layout: Layout) -> V
         let sample = &samples[index];
         if let Some(batch) = batches.last_mut() {
             tokens += match layout {
-                // The first is the longest, so it sets the width.
+                // The batch's first sample is the longest, so it sets the width.
                 Layout::Padded => samples[batch[0]].length(),
                 Layout::Shared if shares(&samples[batch[batch.len() - 1]], sample) => {
                     1 + sample.completion.len()
@@ -166,7 +170,7 @@ pub fn micro_batches(samples: &[Sample], max_tokens: usize, layout: Layout) -> V
     batches
 }
 
-/// The share of the samples' tokens that need not be computed where prompts are shared.
+/// Gives the share of the samples' tokens that need not be computed if prompts are shared.
 pub(crate) fn share_saved(samples: &[Sample], max_tokens: usize) -> f64 {
     let counted = samples.iter().filter(|sample| sample.counted() > 0);
     let all: usize = counted.map(Sample::length).sum();
@@ -180,65 +184,66 @@ pub(crate) fn share_saved(samples: &[Sample], max_tokens: usize) -> f64 {
     saved as f64 / all.max(1) as f64
 }
 
-/// Whether two samples have a prompt of which there is something to share.
+/// Tells whether two samples have the same prompt, with something to share in it.
 fn shares(first: &Sample, second: &Sample) -> bool {
     first.prompt.len() > 1 && first.prompt == second.prompt
 }
 
 /// The tensors of some samples: the only place where plain numbers become tensors.
 ///
-/// Per-token tensors are `[rows, width]`. They have the tokens that the policy wrote and no others, so
-/// `width` is the most that a completion has of them. What goes through the head is the same without
-/// what lies behind a row's last one, `[count]`: no logits are made for padding, or for what a policy was
-/// told.
+/// Per-token tensors are `[rows, width]`. They hold only the tokens that the policy wrote, so `width` is the
+/// most that a completion has of such tokens. The tensors that go through the head are `[count]`: they leave
+/// out whatever lies behind a row's last token. So no logits are made for padding, or for tokens that the
+/// policy was told.
 #[derive(Clone, Debug)]
 pub struct MicroBatch {
-    /// Prompts and completions.
+    /// The tokens of prompts and completions.
     pub tokens: TokenBatch,
-    /// `[count]`: for each token that the policy wrote, the place of `tokens` whose hidden state predicts
-    /// it.
+    /// `[count]`: for each token that the policy wrote, the place in `tokens` whose hidden state predicts it.
     pub predictors: Tensor<1, Int>,
-    /// `[places]`: for each place of `tokens`, where it is among the predictors; `count` where it is none.
+    /// `[places]`: for each place in `tokens`, its index in `predictors`, or `count` if it predicts nothing.
     pub predicting: Tensor<1, Int>,
-    /// `[count]`: those tokens.
+    /// `[count]`: the tokens that the policy wrote.
     pub labels: Tensor<1, Int>,
-    /// `[count]`: for each of them, its place in the flattened `[rows · width]`.
+    /// `[count]`: for each token of `labels`, its place in the flattened `[rows · width]`.
     pub slots: Tensor<1, Int>,
-    /// `[rows · width]`: for each of those places, where it is among them; any, behind a row's last one.
+    /// `[rows · width]`: for each of those places, the index of its token in `labels`; any index behind a
+    /// row's last token.
     pub sources: Tensor<1, Int>,
-    /// Number of completions.
+    /// The number of completions.
     pub rows: usize,
     /// The most tokens of a completion that the policy wrote.
     pub width: usize,
-    /// Under the policy that the update starts from.
+    /// The log-probabilities under the old policy, which the update starts from.
     pub old_logprobs: Tensor<2>,
-    /// Under the reference policy, if there is one.
+    /// The log-probabilities under the reference policy, if there is one.
     pub ref_logprobs: Option<Tensor<2>>,
-    /// Truncated importance weights, if there are some.
+    /// The truncated importance weights, if there are any.
     pub importance: Option<Tensor<2>>,
-    /// One per token.
+    /// The advantages, one per token.
     pub advantages: Tensor<2>,
-    /// What a critic is trained on, if there is one.
+    /// The targets of a critic, if there is one.
     pub targets: Option<ValueTargets>,
-    /// 1 on tokens that count.
+    /// 1 for tokens that count.
     pub mask: Tensor<2>,
-    /// Weight of each token in the loss.
+    /// The weight of each token in the loss.
     pub weights: Tensor<2>,
-    /// Weight of each token in the metrics.
+    /// The weight of each token in the metrics.
     pub shares: Tensor<2>,
 }
 
-/// What a critic is trained on; tensors are `[rows, width]`.
+/// The numbers that a critic is trained on; tensors are `[rows, width]`.
 #[derive(Clone, Debug)]
 pub struct ValueTargets {
-    /// Its values before the step's first update.
+    /// The critic's values before the step's first update.
     pub old_values: Tensor<2>,
-    /// What it should say.
+    /// The values that the critic should give.
     pub returns: Tensor<2>,
 }
 
 impl MicroBatch {
-    /// `divisors` count the whole update, of which `samples` is a part. Tensors are without autodiff.
+    /// Makes the tensors of `samples`, which are a part of an update; `divisors` count the whole update.
+    /// Tensors are without autodiff.
     pub fn new(
         samples: &[&Sample],
         layout: Layout,
@@ -279,7 +284,7 @@ impl MicroBatch {
             let values: Vec<f32> = samples.iter().zip(&own).flat_map(row).collect();
             Tensor::<2>::from_data(TensorData::new(values, [samples.len(), width]), device)
         };
-        // Where every sample has the numbers.
+        // `Some` if every sample has the numbers.
         let optional = |numbers: fn(&Sample) -> Option<&Vec<f32>>| {
             samples.iter().all(|sample| numbers(sample).is_some()).then(|| {
                 per_token(&|sample, place| numbers(sample).map_or(0.0, |numbers| numbers[place]))
@@ -296,7 +301,7 @@ impl MicroBatch {
             width,
             old_logprobs: per_token(&|sample, place| sample.old_logprobs[place]),
             ref_logprobs: optional(|sample| given(&sample.ref_logprobs)),
-            // One that is not weighed weighs 1, whatever it shares a micro-batch with.
+            // A sample that is not weighed weighs 1, whatever it shares a micro-batch with.
             importance: samples.iter().any(|sample| given(&sample.importance).is_some()).then(
                 || {
                     per_token(&|sample, place| {
@@ -323,18 +328,19 @@ impl MicroBatch {
 }
 
 impl MicroBatch {
-    /// Numbers of the policy's tokens, `[count]` to `[rows, width]`; behind a row's last one is any.
+    /// Lays out numbers of the policy's tokens by row, `[count]` to `[rows, width]`. Any number may stand
+    /// behind a row's last token.
     pub fn by_row(&self, numbers: Tensor<1>) -> Tensor<2> {
         numbers.select(0, self.sources.clone()).reshape([self.rows, self.width])
     }
 
-    /// The same numbers without what is behind, `[rows, width]` to `[count]`.
+    /// Takes the numbers of the policy's tokens out of the rows, `[rows, width]` to `[count]`.
     pub fn by_token(&self, numbers: Tensor<2>) -> Tensor<1> {
         numbers.reshape([self.rows * self.width]).select(0, self.slots.clone())
     }
 
-    /// What belongs to predictors, `[count, hidden]`, where they are in the batch, `[rows, tokens, hidden]`;
-    /// elsewhere 0.
+    /// Puts the vectors of the predictors, `[count, hidden]`, at their places in the batch,
+    /// `[rows, tokens, hidden]`; all other places are 0.
     pub fn spread(&self, x: Tensor<2>) -> Tensor<3> {
         let ([rows, tokens], width) = (self.tokens.tokens.dims(), x.dims()[1]);
         let nothing = Tensor::zeros([1, width], &x.device());
@@ -343,11 +349,11 @@ impl MicroBatch {
     }
 }
 
-/// The tokens of the samples, and for each sample the place whose hidden state predicts its completion's
-/// first token; those behind it predict the others.
+/// Lays out the tokens of the samples. Gives for each sample the place whose hidden state predicts the
+/// completion's first token; the places behind it predict the other tokens.
 fn laid(samples: &[&Sample], layout: Layout, device: &Device) -> (TokenBatch, Vec<usize>) {
     let mut texts: Vec<(Vec<TokenId>, Option<usize>)> = Vec::new();
-    // Of each sample its text, and how many of the prompt's tokens are in it.
+    // For each sample, its text, and the number of the prompt's tokens in it, without the last.
     let mut own = Vec::with_capacity(samples.len());
     let mut shared = None;
     for (row, sample) in samples.iter().enumerate() {
@@ -384,7 +390,7 @@ fn laid(samples: &[&Sample], layout: Layout, device: &Device) -> (TokenBatch, Ve
     (tokens, firsts)
 }
 
-/// A list that is not empty.
+/// Gives the list if it is not empty.
 fn given(numbers: &Vec<f32>) -> Option<&Vec<f32>> {
     (!numbers.is_empty()).then_some(numbers)
 }

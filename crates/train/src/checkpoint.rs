@@ -1,3 +1,5 @@
+//! The state of the trainer in a checkpoint, besides the weights.
+
 use std::{
     fs::{self, File},
     io::{BufReader, BufWriter, Write as _},
@@ -13,45 +15,46 @@ use crate::{
     memory::{load_memory, save_memory},
 };
 
-/// What a resumed run needs to go on as if it had never stopped, besides the weights. Random
-/// numbers are not among it: they follow from the seed and the step.
+/// The state, besides the weights, that a resumed run needs to go on as if it had never stopped. It holds no
+/// random numbers: they follow from the seed and the step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainerState {
-    /// Steps done.
+    /// The number of steps done.
     pub step: Step,
-    /// Prompts drawn.
+    /// The number of prompts drawn.
     pub cursor: u64,
-    /// Which prompts they were drawn from: a number made from all of them.
+    /// A number made from all the prompts that the run draws from, to recognise them.
     pub prompts: u64,
     /// Groups with spread that no step has used yet.
     pub surplus: Vec<RewardedGroup>,
-    /// What is remembered of the prompts that were sampled; empty without a memory. In a file of its
-    /// own, because it may be larger than everything else.
+    /// The records of the prompts that were sampled; empty without a memory. They have a file of their own,
+    /// because they may be larger than everything else.
     #[serde(skip)]
     pub memory: PromptMemory,
-    /// The next step's groups, where it was sampled before its turn. In a file of its own, too.
+    /// The next step's groups, if they were sampled before its turn. They too have a file of their own.
     #[serde(skip)]
     pub ahead: Option<Ahead>,
-    /// Completions sampled so far, but for those.
+    /// The number of completions sampled so far, without those of `ahead`.
     pub generated: u64,
-    /// Completions that went into an update.
+    /// The number of completions that went into an update.
     pub trained: u64,
-    /// The room that the device has, as far as that was found out.
+    /// The room that the device has, as far as it was found out.
     #[serde(default)]
     pub room: Room,
-    /// By how much log-probabilities of engine and updater differed last, on the same weights: the mean, in nats.
+    /// The last mean difference between the log-probabilities of engine and updater on the same weights, in
+    /// nats.
     #[serde(default)]
     pub logprob_diff: Option<f64>,
-    /// Mini-batches in a row whose gradient was not finite.
+    /// The number of mini-batches in a row whose gradient was not finite.
     #[serde(default)]
     pub skipped_in_a_row: u64,
-    /// For products in f16.
+    /// The scale of the loss for products in f16.
     #[serde(default)]
     pub loss_scale: LossScale,
 }
 
-/// Writes `state.json` and `optimizer.safetensors`, with a prompt memory `prompts.safetensors`, and with groups of the next
-/// step `ahead.json` into `folder`, which exists.
+/// Writes `state.json` and `optimizer.safetensors` into `folder`, which exists. Writes `prompts.safetensors`
+/// too if there is a prompt memory, and `ahead.json` if there are groups of the next step.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -70,7 +73,7 @@ pub fn save_state<M: Module>(
     optimizer.save(&folder.join(OPTIMIZER))
 }
 
-/// Reads what [`save_state`] wrote; the optimizer's state goes to `optimizer`.
+/// Reads the files of [`save_state`]; the optimizer's state goes to `optimizer`.
 ///
 /// # Errors
 /// When a file is missing, damaged, or belongs to another model or another state.
@@ -96,20 +99,20 @@ pub fn load_state<M: Module>(
     Ok(state)
 }
 
-/// What `state.json` holds: the state, and what is in the other file for it. Without the number a lost
-/// memory would be an empty one, and the run another one.
+/// The content of `state.json`: the state, and the number of records in the memory's file. Without that
+/// number a lost memory would be read as an empty one, and the run would become another run.
 #[derive(Serialize)]
 struct Written<'a> {
     #[serde(flatten)]
     state: &'a TrainerState,
-    /// Prompts with a record.
+    /// The number of prompts with a record.
     remembered: usize,
 }
 
-/// The part of [`Written`] that is no part of the state.
+/// The part of [`Written`] that does not belong to the state.
 #[derive(Deserialize)]
 struct Expected {
-    /// Unknown of a checkpoint from before it was written down.
+    /// `None` in a checkpoint from before the number was written down.
     #[serde(default)]
     remembered: Option<usize>,
 }
@@ -126,7 +129,7 @@ fn save_ahead(folder: &Path, ahead: Option<&Ahead>) -> Result<(), TrainError> {
     write().map_err(fault)
 }
 
-/// The groups of the next step; none where the folder has no file of them.
+/// Reads the groups of the next step; `None` if the folder has no file of them.
 fn load_ahead(folder: &Path) -> Result<Option<Ahead>, TrainError> {
     let path = folder.join(AHEAD);
     if !path.exists() {

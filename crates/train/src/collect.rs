@@ -13,36 +13,37 @@ use crate::{
     report::Sampled,
 };
 
-/// Prompts go out and groups come in, until there are enough or the cap is reached.
+/// Sends prompts out and takes groups in, until there are enough or the cap is reached.
 ///
 /// Nobody waits for a whole round: further prompts go out while earlier groups are still being written, and
-/// groups are judged beside that. What is asked for depends all the same on no clock and no batch. Groups are taken in
-/// the order in which their prompts were drawn, a quarter of a step's at a time, and how many more prompts are wanted
-/// follows from those alone. It is looked at when all of a quarter were finished before the engine was last asked: by
-/// then they are judged, or are waited for. So an engine that computes in this process gets its requests in the same
-/// turn every time.
+/// groups are judged at the same time. All the same, the requests depend on no clock and no batch. Groups are
+/// taken in the order in which their prompts were drawn, a quarter of a step's groups at a time, and only
+/// these groups decide how many more prompts are wanted. A quarter is taken in when all of its groups were
+/// finished before the last call to the engine: by then the groups are judged, or the loop waits until they
+/// are. So an engine that computes in this process gets its requests in the same turn every time.
 pub(crate) struct Collection<'a> {
     config: &'a TrainConfig,
     step: u64,
     seed: Seed,
     selector: Box<dyn PromptSelector + 'a>,
     refill: Refill,
-    /// Prompts that were drawn, and those of them whose groups were offered to the filter.
+    /// The number of prompts that were drawn, and the number of those whose groups were offered to the
+    /// filter.
     drawn: RequestId,
     offered: RequestId,
-    /// How often prompts were drawn.
+    /// The number of times that prompts were drawn.
     draws: u64,
     flight: Flight,
-    /// Judged before an earlier one was.
+    /// The judged groups that wait for their turn to be offered.
     early: BTreeMap<RequestId, RewardedGroup>,
     /// The groups and counts so far; the lists of groups to train on are filled at the end.
     pub(crate) sampled: Sampled,
 }
 
 impl<'a> Collection<'a> {
-    /// Begins with the surplus of earlier steps, as far as it is not stale. It is copied, because a step
-    /// that ends the run at the cap leaves the state as it was: resumed with a higher cap it samples the
-    /// same groups again, and goes on from them.
+    /// Begins with the surplus of earlier steps, as far as it is not stale. The surplus is copied, because a
+    /// step that ends the run at the cap leaves the state as it was: if the run is resumed with a higher cap,
+    /// the step samples the same groups again, and goes on from them.
     pub(crate) fn begin(
         config: &'a TrainConfig,
         surplus: &[RewardedGroup],
@@ -74,8 +75,8 @@ impl<'a> Collection<'a> {
         }
     }
 
-    /// Samples until there are enough groups, or no more may be asked for. `vocab` tokens are known to the
-    /// policy.
+    /// Samples until there are enough groups, or no more may be asked for. The policy knows the tokens below
+    /// `vocab`.
     ///
     /// # Errors
     /// When the engine or the verifier fails.
@@ -107,7 +108,7 @@ impl<'a> Collection<'a> {
         })
     }
 
-    /// Gives the seconds in which judging was waited for.
+    /// Samples, and gives the seconds that were spent waiting for the judge.
     fn sample<M>(
         &mut self,
         engine: &mut dyn RolloutEngine<M>,
@@ -118,10 +119,11 @@ impl<'a> Collection<'a> {
         observer: &mut dyn Observer,
     ) -> Result<f64, TrainError> {
         let quarter = self.refill.target.div_ceil(4) as RequestId;
-        // All before it were finished before the engine was last asked.
+        // All requests before this one were finished before the last call to the engine.
         let mut settled = 0;
         let mut waited = 0.0;
         loop {
+            // ANCHOR: tour
             let requests = self.draw(source);
             let completions = requests.len() * self.config.group_size;
             match (completions, self.draws) {
@@ -146,10 +148,11 @@ impl<'a> Collection<'a> {
             if self.offered == self.drawn && self.refill.want(0) == 0 {
                 return Ok(waited);
             }
+            // ANCHOR_END: tour
         }
     }
 
-    /// Requests for the prompts that are wanted now, as far as that is known.
+    /// Makes requests for the prompts that are wanted now, as far as that is known.
     fn draw(&mut self, source: &mut dyn PromptSource) -> Vec<GroupRequest> {
         let in_flight = (self.drawn - self.offered) as usize;
         let whole = self.selector.whole_rounds() && in_flight > 0;
@@ -173,7 +176,7 @@ impl<'a> Collection<'a> {
         requests
     }
 
-    /// Takes in the judged groups before this one, in the order of their draws.
+    /// Takes in the judged groups before the request `until`, in the order of their draws.
     fn offer(&mut self, until: RequestId, filter: &dyn GroupFilter) {
         while self.offered < until
             && let Some(group) = self.early.remove(&self.offered)
@@ -186,7 +189,7 @@ impl<'a> Collection<'a> {
         }
     }
 
-    /// The groups to train on, or why the run should end.
+    /// Gives the groups to train on, or the reason to end the run.
     ///
     /// # Errors
     /// When the cap was reached and the configuration makes that an error.
@@ -226,7 +229,7 @@ impl<'a> Collection<'a> {
     }
 }
 
-/// An engine may be another program: its tokens index into the embedding.
+/// Checks the tokens, because an engine may be another program, and its tokens index into the embedding.
 fn known_tokens(groups: &[(RequestId, Group)], vocab: usize) -> Result<(), TrainError> {
     let completions = groups.iter().flat_map(|(_, group)| &group.completions);
     let mut tokens = completions.flat_map(|completion| &completion.tokens);

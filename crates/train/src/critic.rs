@@ -1,4 +1,4 @@
-//! The critic of actor-critic training: what it says of a step, its gradient, and its own optimizer.
+//! The critic of actor-critic training: its judgement of a step, its gradient, and its own optimizer.
 
 mod file;
 mod model;
@@ -22,38 +22,40 @@ use crate::{
 
 pub use model::{ValueHead, ValueModel};
 
-/// Says what rewards are to be expected, token by token, and learns from what came.
+/// Predicts the rewards to come, token by token, and learns from the rewards that came.
 pub struct Critic<M: Module> {
     /// The critic.
     pub model: ValueModel<M>,
-    /// Moves it, apart from the policy's: with moments and a gradient norm of its own.
+    /// The optimizer that moves the critic, apart from the policy's: it has moments and a gradient norm of
+    /// its own.
     pub optimizer: Box<dyn Optimizer<ValueModel<M>>>,
-    /// Its learning rate, from the first step on, its own warm-up among them.
+    /// The critic's learning rate. It counts from the first step on, so it covers the critic's own warm-up.
     pub schedule: Box<dyn LrSchedule>,
-    /// How it is used and trained.
+    /// The way in which the critic is used and trained.
     pub config: CriticConfig,
 }
 
-/// How a critic is used and trained.
+/// The way in which a critic is used and trained.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CriticConfig {
-    /// From values to advantages.
+    /// The way from values to advantages.
     pub gae: Gae,
-    /// What it is trained with.
+    /// The loss that the critic is trained with.
     pub loss: ValueLoss,
-    /// Weight of that loss. For a head on the policy it says how much of the trunk's gradient is the
-    /// critic's; the steps of AdamW on weights of the critic's own hardly depend on it.
+    /// The weight of that loss. For a head on the policy it sets how much of the trunk's gradient is the
+    /// critic's. The steps of AdamW on weights of the critic's own hardly depend on it.
     pub coef: f64,
-    /// Steps at the beginning in which the policy stands still and the critic alone learns, once from
-    /// each mini-batch. The policy's moments stay as they are, and its schedule begins after them.
+    /// The number of steps at the beginning in which the policy stands still and the critic alone learns,
+    /// once from each mini-batch. The policy's moments stay as they are, and its schedule begins after these
+    /// steps.
     pub warmup_steps: u64,
-    /// Whether the gradient of a head on the policy ends at the head.
+    /// True if the gradient of a head on the policy ends at the head.
     pub detach: bool,
 }
 
 impl<M: PolicyModel> Critic<M> {
-    /// Adds the gradient of a critic with a trunk of its own to `sum`; gives its parts of the update's
-    /// metrics. Nothing of a head on the policy.
+    /// Adds the gradient of a critic with a trunk of its own to `sum`. Gives the critic's parts of the
+    /// update's metrics, or no parts if the critic is a head on the policy.
     pub(crate) fn on_own_trunk(
         &self,
         batch: &MicroBatch,
@@ -72,9 +74,9 @@ impl<M: PolicyModel> Critic<M> {
         parts
     }
 
-    /// Adds the gradient of a head on the policy, whose hidden states are `[count, hidden]` and without
-    /// autodiff, to `sum`; gives that of the hidden states, if it goes on, and parts of the update's metrics.
-    /// None of a critic with a trunk of its own.
+    /// Adds the gradient of a head on the policy to `sum`. The policy's hidden states are `[count, hidden]`
+    /// and without autodiff. Gives the gradient of the hidden states, if it goes on, and parts of the
+    /// update's metrics. `None` if the critic has a trunk of its own.
     pub(crate) fn on_policy(
         &self,
         hidden: &Tensor<2>,
@@ -114,8 +116,8 @@ impl<M: PolicyModel> Critic<M> {
 }
 
 impl<M: PolicyModel> Trainer<M> {
-    /// Gives the samples of a step an advantage for each token, if there is a critic, and what it said
-    /// in numbers.
+    /// Gives each token of a step's samples an advantage, if there is a critic. Returns the metrics of the
+    /// critic's values.
     pub(crate) fn appraise(&mut self, samples: &mut [Sample]) -> Result<Metrics, TrainError> {
         let values = self.within_room(samples, |Trainer { critic, updater, policy, .. }| {
             let critic = critic.as_ref();
@@ -128,8 +130,8 @@ impl<M: PolicyModel> Trainer<M> {
         Ok(measure(samples))
     }
 
-    /// Moves the critic, if there is one, after the policy was; false when there is none, or its gradient
-    /// was not finite.
+    /// Moves the critic after the policy was moved. Gives false if there is no critic, or its gradient was
+    /// not finite.
     pub(crate) fn step_critic(
         &mut self,
         gradients: Option<GradientsParams>,
@@ -145,9 +147,9 @@ impl<M: PolicyModel> Trainer<M> {
         Ok(!outcome.skipped)
     }
 
-    /// The learning rate of the policy in the step that is being done. Its schedule begins where the
-    /// critic's warm-up ends: counted from the first step, the policy's would be over when it takes its
-    /// first.
+    /// Gives the learning rate of the policy in the present step. The policy's schedule begins where the
+    /// critic's warm-up ends. If it were counted from the first step, it could be over before the policy
+    /// takes its first step.
     pub(crate) fn policy_lr(&self) -> Result<f64, TrainError> {
         if self.warms_critic() {
             return Ok(0.0);
@@ -156,13 +158,13 @@ impl<M: PolicyModel> Trainer<M> {
         rate(&*self.schedule, self.state.step - still)
     }
 
-    /// Whether the step that is being done is the critic's alone.
+    /// Tells whether only the critic learns in the present step.
     pub(crate) fn warms_critic(&self) -> bool {
         self.critic.as_ref().is_some_and(|critic| self.state.step < critic.config.warmup_steps)
     }
 }
 
-/// What the updates of a step did to the critic.
+/// The effect of a step's updates on the critic.
 #[derive(Default)]
 pub(crate) struct CriticUpdates {
     updates: usize,
@@ -182,7 +184,7 @@ impl CriticUpdates {
         }
     }
 
-    /// Nothing without a critic.
+    /// Sets the critic's metrics; nothing without a critic.
     pub(crate) fn measure(&self, metrics: &mut Metrics) {
         if self.updates + self.skipped > 0 {
             metrics.set("critic/grad_norm", self.grad_norm / self.updates.max(1) as f64);
@@ -192,8 +194,8 @@ impl CriticUpdates {
     }
 }
 
-/// What the critic said of a step before learning from it; means over the tokens that count, each of
-/// which weighs the same.
+/// Measures the critic's values for a step before it learns from the step. All are means over the tokens that
+/// count, and each token weighs the same.
 fn measure(samples: &[Sample]) -> Metrics {
     let judged = samples.iter().filter_map(|sample| Some((sample, sample.token_values.as_ref()?)));
     let (values, returns): (Vec<f64>, Vec<f64>) = judged
@@ -208,8 +210,8 @@ fn measure(samples: &[Sample]) -> Metrics {
         metrics.set("critic/value_mean", mean(&values));
         metrics.set("critic/return_mean", mean(&returns));
         let spread = variance(&returns);
-        // Where all returns are nearly the same there is next to nothing to explain, and rounding and old
-        // values become values of −100 and less, beside which nothing else can be seen in a curve.
+        // If all returns are nearly the same, there is next to nothing to explain. Rounding and old values
+        // then give −100 and less, and beside such numbers nothing else can be seen in a curve.
         let explained = if spread > 0.0 { 1.0 - variance(&errors) / spread } else { 0.0 };
         let explained = explained.max(-1.0);
         metrics.set("critic/explained_variance", explained);

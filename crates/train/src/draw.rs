@@ -1,4 +1,4 @@
-//! Which prompts a step samples.
+//! The choice of the prompts that a step samples.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,24 @@ pub(crate) type Drawn = (u64, Prompt);
 
 /// Chooses the prompts of a step.
 pub(crate) trait PromptSelector {
-    /// At least one prompt for a step that wants `count` more, at least 1; as many, where that is possible.
+    /// Draws at least one prompt for a step that wants `count` more prompts, and about `count` prompts if it
+    /// can. `count` is at least 1.
     fn draw(&mut self, source: &mut dyn PromptSource, count: usize, seed: Seed) -> Vec<Drawn>;
 
-    /// Whether all groups have to be judged before more prompts are drawn.
+    /// Tells whether all groups have to be judged before more prompts are drawn.
     fn whole_rounds(&self) -> bool {
         false
     }
 
-    /// Hears what became of a group that was sampled, kept or not.
+    /// Notes the outcome of a group that was sampled, whether the group was kept or not.
     fn note(&mut self, group: &RewardedGroup);
 
-    /// The step is over: what was passed over, and the records that it leaves. None without a memory.
+    /// Ends the step, and gives the count of prompts passed over, and the records that the step leaves.
+    /// `None` without a memory.
     fn finish(self: Box<Self>) -> Option<(Recalled, BTreeMap<u64, Record>)>;
 }
 
-/// The selector of a step: with a memory if `rule` has one, else all prompts in their order.
+/// Makes the selector of a step: with a memory if `rule` is given, else all prompts in their order.
 pub(crate) fn selector<'a>(
     rule: Option<&'a Memory>,
     memory: &'a PromptMemory,
@@ -42,7 +44,7 @@ pub(crate) fn selector<'a>(
     }
 }
 
-/// Every prompt as it comes.
+/// Takes every prompt as it comes.
 struct InOrder;
 
 impl PromptSelector for InOrder {
@@ -57,7 +59,7 @@ impl PromptSelector for InOrder {
     }
 }
 
-/// The next prompt of `source`, with the number of its draw.
+/// Draws the next prompt of `source`, with the number of its draw.
 pub(crate) fn next(source: &mut dyn PromptSource) -> Drawn {
     (source.cursor(), source.draw())
 }

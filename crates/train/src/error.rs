@@ -1,10 +1,12 @@
+//! Errors of training.
+
 use std::path::{Path, PathBuf};
 
 use firebrick_core::VerifierFailed;
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
 
-/// Why training could not go on.
+/// The reasons why training could not go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
@@ -18,30 +20,30 @@ pub enum TrainError {
          or set on_cap to \"train_smaller\" or \"stop\""
     )]
     CapReached {
-        /// Which step.
+        /// The step.
         step: u64,
-        /// Rounds sampled.
+        /// The number of rounds sampled.
         rounds: usize,
-        /// Groups kept.
+        /// The number of groups kept.
         kept: usize,
-        /// `sampling.prompts_per_step`.
+        /// The number of groups that the step wants, from `sampling.prompts_per_step`.
         wanted: usize,
     },
-    /// The loss has a KL penalty, and nothing to measure it from.
+    /// The loss has a KL penalty, and there is no reference policy to measure it from.
     #[error(
         "loss.kl needs the policy that the run started from, and there is none: begin a new run \
          with loss.kl, or leave it out"
     )]
     NoReference,
-    /// A verifier did not judge everything that it was asked.
+    /// A verifier did not judge every completion that it was given.
     #[error(
         "the verifier gave {came} scores for {expected} completions, expected one for each, in their order \
          (Verifier::score_all)"
     )]
     Scores {
-        /// Completions.
+        /// The number of completions.
         expected: usize,
-        /// Scores.
+        /// The number of scores.
         came: usize,
     },
     /// The verifier failed too often to learn or measure anything.
@@ -50,27 +52,27 @@ pub enum TrainError {
          verifier or the environment failed, or the references can't be read"
     )]
     Unjudged {
-        /// Completions without a verdict.
+        /// The number of completions without a verdict.
         errors: u64,
-        /// All of the step or the evaluation.
+        /// The number of completions of the step or the evaluation.
         completions: u64,
-        /// The largest share that is borne.
+        /// The largest share of such completions that is borne.
         most: f64,
     },
     /// The verifier can judge nothing any more.
     #[error(transparent)]
     Verifier(#[from] VerifierFailed),
-    /// An estimator did not give what it was asked for.
+    /// An estimator did not give as many advantages as it was asked for.
     #[error(
         "the advantage estimator gave {came} {what}, expected {expected}: one for each \
          (AdvantageEstimator::advantages)"
     )]
     Advantages {
-        /// Such as `lists of tokens of a group`.
+        /// The things that were counted, such as `lists of tokens of a group`.
         what: &'static str,
-        /// How many there are.
+        /// The number of things that were asked for.
         expected: usize,
-        /// How many were given.
+        /// The number of things that were given.
         came: usize,
     },
     /// An engine gave a token that the policy does not have.
@@ -81,10 +83,10 @@ pub enum TrainError {
     Token {
         /// The token.
         token: u32,
-        /// Rows of the policy's head.
+        /// The number of rows of the policy's head.
         vocab: usize,
     },
-    /// A part of a program's own failed, in its own words.
+    /// A part that the program itself supplied failed, with an error of its own.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
     /// Nothing gives advantages.
@@ -106,19 +108,19 @@ pub enum TrainError {
         folder.display()
     )]
     NoCritic {
-        /// Where it should be.
+        /// The folder in which the critic should be.
         folder: PathBuf,
     },
-    /// The schedule of the learning rate gave a number that is none.
+    /// The schedule of the learning rate gave a number that is no learning rate.
     #[error(
         "the schedule of the learning rate gave a rate of {lr} for step {}, expected a finite number of at \
          least 0: mend what `LrSchedule::lr` gives for {step}",
         step + 1
     )]
     Rate {
-        /// The steps before it.
+        /// The number of steps before this one.
         step: u64,
-        /// What it gave.
+        /// The number that the schedule gave.
         lr: f64,
     },
     /// A critic's weights could not be written or read.
@@ -127,21 +129,21 @@ pub enum TrainError {
     /// A file of the trainer's state is damaged or belongs to another run.
     #[error("{path} {problem}")]
     Checkpoint {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file, as a verb phrase.
         problem: String,
     },
     /// The run is to end; weights may be on the way from one step to the next.
     #[error("the step was interrupted")]
     Interrupted,
-    /// Weights that are infinite or no numbers.
+    /// Some weights are infinite or not numbers.
     #[error(
         "{parameter} has values that are not finite: the policy is broken, and is not saved; optim.lr is the first thing \
          to lower"
     )]
     NotFinite {
-        /// Its place in the policy.
+        /// The parameter's place in the policy.
         parameter: String,
     },
     /// The device could not give its values back.

@@ -1,3 +1,5 @@
+//! Evaluation on held-out prompts: avg@k, pass@k and maj@k, with confidence intervals.
+
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use firebrick_core::{FinishReason, Prompt, RewardScale, RewardedGroup, Seed, Verdict, Verifier};
@@ -7,39 +9,42 @@ use rayon::prelude::*;
 
 use crate::{TrainError, reward};
 
-/// How well a policy answers a set of prompts.
+/// The measures of how well a policy answers a set of prompts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvalReport {
-    /// Number of prompts. The shares below are of the completions that could be judged, and of the prompts that have such.
+    /// The number of prompts. The shares below count only the completions that could be judged, and the
+    /// prompts that have such completions.
     pub prompts: usize,
-    /// Completions per prompt: the k of avg@k and maj@k.
+    /// The number of completions per prompt: the k of avg@k and maj@k.
     pub samples: usize,
-    /// Share of right completions: avg@k, and the unbiased estimate of pass@1.
+    /// The share of right completions: avg@k, and the unbiased estimate of pass@1.
     pub accuracy: f64,
-    /// Standard error of `accuracy` over prompts.
+    /// The standard error of `accuracy` over prompts.
     pub standard_error: f64,
-    /// Where `accuracy` lies with a probability of 95 %: by the bootstrap over prompts (Efron 1979), 2,000 times.
+    /// The range that holds `accuracy` with a probability of 95 %, by the bootstrap over prompts (Efron
+    /// 1979), 2,000 times.
     pub interval: (f64, f64),
-    /// Prompts by how hard they are for this policy: never answered right, sometimes, always.
+    /// The number of prompts by how hard they are for this policy: never answered right, sometimes, always.
     pub solved: [usize; 3],
-    /// Accuracy by the prompts' difficulties, where the data says how hard they are, and of how many prompts each is.
+    /// The number of prompts of each difficulty, and the accuracy on them, if the data says how hard its
+    /// prompts are.
     pub by_difficulty: BTreeMap<String, (usize, f64)>,
-    /// pass@k for k = 1, 2, 4, … up to `samples`, and to the verdicts of the prompt that has the fewest: the chance that one
-    /// of k is right.
+    /// pass@k, the chance that at least one of k completions is right, for k = 1, 2, 4, … up to `samples`,
+    /// and up to the number of verdicts of the prompt that has the fewest.
     pub pass_at: Vec<(usize, f64)>,
-    /// Share of prompts whose most frequent answer is right; a tie counts by its share. Answers that the verifier takes for
-    /// the same ([`Verifier::same`]) vote together, and so do all right ones.
+    /// The share of prompts whose most frequent answer is right; a tie counts by its share. Answers that are
+    /// the same to the verifier ([`Verifier::same`]) vote together, and so do all right answers.
     pub majority: f64,
-    /// Completions by verdict, in the order of [`Verdict::ALL`].
+    /// The number of completions by verdict, in the order of [`Verdict::ALL`].
     pub verdicts: [usize; 5],
-    /// Mean completion length in tokens.
+    /// The mean completion length in tokens.
     pub length: f64,
-    /// Share of completions that were cut off.
+    /// The share of completions that were cut off.
     pub truncated: f64,
 }
 
-/// Samples `samples` completions of each prompt and scores them. The groups come back as well, for
-/// whoever wants to look.
+/// Samples `samples` completions of each prompt and scores them. Gives the report, and the groups for a
+/// closer look.
 ///
 /// # Errors
 /// When the engine fails, or the verifier can judge no more.
@@ -61,11 +66,11 @@ pub fn evaluate<M>(
 
 impl EvalReport {
     fn new(groups: &[RewardedGroup], samples: usize, verifier: &dyn Verifier) -> Self {
-        // Nobody knows what a completion without a verdict is worth.
+        // The worth of a completion without a verdict is unknown.
         let judged: Vec<RewardedGroup> = groups.iter().map(RewardedGroup::judged).collect();
         let judged: Vec<&RewardedGroup> =
             judged.iter().filter(|group| !group.rewards.is_empty()).collect();
-        // None makes every share no number.
+        // If no group is left, every share is NaN.
         let count = judged.len() as f64;
         let rights: Vec<(usize, usize)> =
             judged.iter().map(|group| (right(group), group.rewards.len())).collect();
@@ -73,7 +78,7 @@ impl EvalReport {
         let accuracy = shares.iter().sum::<f64>() / count;
         let variance = shares.iter().map(|share| (share - accuracy).powi(2)).sum::<f64>()
             / (count - 1.0).max(1.0);
-        // A prompt with fewer verdicts says nothing at a larger k.
+        // A prompt with fewer than k verdicts says nothing about pass@k.
         let fewest = rights.iter().map(|&(_, of)| of).min().unwrap_or(1);
         let pass_at = std::iter::successors(Some(1), |k| Some(k * 2))
             .take_while(|&k| k <= samples.min(fewest))
@@ -82,7 +87,7 @@ impl EvalReport {
                 (k, chances.sum::<f64>() / count)
             })
             .collect();
-        // Added up in one order, whatever thread has which prompt.
+        // The sum is taken in one order, whatever thread has which prompt.
         let majorities: Vec<f64> =
             judged.par_iter().map(|group| majority(group, verifier)).collect();
         let mut solved = [0; 3];
@@ -127,8 +132,8 @@ impl EvalReport {
     }
 }
 
-/// Chance that at least one of `k` completions is right, when `right` of `samples` were: 1 −
-/// C(samples − right, k) / C(samples, k) (Chen et al. 2021), as a product that cannot overflow.
+/// Gives the chance that at least one of `k` completions is right, if `right` of `samples` were:
+/// 1 − C(samples − right, k) / C(samples, k) (Chen et al. 2021), as a product that cannot overflow.
 pub fn pass_at_k(samples: usize, right: usize, k: usize) -> f64 {
     if samples - right < k {
         return 1.0;
@@ -140,11 +145,11 @@ fn right(group: &RewardedGroup) -> usize {
     group.rewards.iter().filter(|reward| reward.score.verdict == Verdict::Right).count()
 }
 
-/// 1 when the answer given most often is right, 0 when it is not; completions without an answer do
-/// not vote.
+/// Gives 1 if the most frequent answer is right, 0 if it is wrong, and the right answer's share in a tie.
+/// Completions without an answer do not vote.
 fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
     let mut right = 0;
-    // Those that are not right, by their text.
+    // The answers that are not right, with their votes, by their text.
     let mut others: BTreeMap<&str, usize> = BTreeMap::new();
     for reward in group.rewards.iter().filter(|reward| !reward.score.extracted.is_empty()) {
         match reward.score.verdict {
@@ -152,7 +157,7 @@ fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
             _ => *others.entry(reward.score.extracted.trim()).or_default() += 1,
         }
     }
-    // Comparing answers by value is dear, and most often makes no difference.
+    // Comparing answers by value is costly, and most often makes no difference.
     let against: usize = others.values().sum();
     if right == 0 || right > against {
         return f64::from(u8::from(right > 0));
@@ -174,14 +179,15 @@ fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
     }
 }
 
-/// The 95 % confidence interval of the mean of these shares, one a prompt: the 2.5th and the 97.5th percentile of the
-/// means of prompts drawn anew, 2,000 times (Efron 1979); NaN without a prompt. The same shares give the same bounds.
+/// Gives the 95 % confidence interval of the mean of these shares, one share per prompt: the 2.5th and the
+/// 97.5th percentile of the means of prompts drawn anew, 2,000 times (Efron 1979). Gives NaN without a
+/// prompt. Equal shares always give the same bounds.
 pub fn interval(shares: &[f64]) -> (f64, f64) {
     const TIMES: usize = 2000;
     if shares.is_empty() {
         return (f64::NAN, f64::NAN);
     }
-    // Its own seed: the interval of an evaluation is no part of a run's luck.
+    // The seed is fixed, because the interval of an evaluation has no part in a run's luck.
     let mut rng = Seed::run(0).derive("bootstrap", &[]).rng();
     let mut mean = || {
         let drawn = (0..shares.len()).map(|_| shares[rng.random_range(0..shares.len())]);
@@ -198,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes numbers for the same that are equal.
+    /// A verifier to which two answers are the same if their numbers are equal.
     struct Numbers;
 
     impl Verifier for Numbers {
@@ -228,7 +234,7 @@ mod tests {
 
     #[test]
     fn answers_that_are_the_same_vote_together() {
-        // By their texts the wrong 3 would have the most votes.
+        // If texts were compared, the wrong 3 would have the most votes.
         assert_eq!(report(&[&["2", "2.0", "02", "3", "3"]]).majority, 1.0);
         assert_eq!(report(&[&["2", "2.0", "3", "3.0", "03"]]).majority, 0.0);
         assert_eq!(report(&[&["2", "3"]]).majority, 0.5);
@@ -240,7 +246,7 @@ mod tests {
         assert_eq!((whole.accuracy, whole.solved), (0.5, [1, 1, 1]));
         let broken = report(&[&["2", "crash"], &["crash", "crash"], &["3", "3"]]);
         assert_eq!((broken.accuracy, broken.solved), (0.5, [1, 0, 1]));
-        // The first prompt says nothing at 2.
+        // The first prompt has one verdict, so it says nothing about pass@2.
         assert_eq!(broken.pass_at, [(1, 0.5)]);
         assert_eq!(broken.verdicts[Verdict::Error as usize], 3);
         assert!(report(&[&["crash"]]).accuracy.is_nan());

@@ -1,35 +1,37 @@
+//! Generalised advantage estimation from a critic's values, and whitening of advantages.
+
 use crate::Sample;
 
 /// Generalised advantage estimation (Schulman et al. 2016): from a critic's values to one advantage
 /// per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gae {
-    /// γ, what a reward is worth one token earlier; in [0, 1].
+    /// γ, in [0, 1]: the worth of a reward one token earlier.
     pub gamma: f64,
-    /// λ, in [0, 1]: at 1 an advantage is what came minus what was expected, at 0 it looks one token
-    /// ahead and believes the critic from there on.
+    /// λ, in [0, 1]. At 1 an advantage is the rewards that came minus the rewards that were expected. At 0 it
+    /// looks one token ahead and believes the critic from there on.
     pub lambda: f64,
-    /// Whether the advantages of a step are shifted and scaled to mean 0 and variance 1.
+    /// True if the advantages of a step are shifted and scaled to mean 0 and variance 1.
     pub normalise: bool,
 }
 
-/// A critic's values of one completion; one number per token, 0 where the policy did not write it.
+/// A critic's values of one completion: one number per token, 0 for a token that the policy did not write.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TokenValues {
     /// The critic's values before the step's first update.
     #[serde(with = "crate::numbers")]
     pub values: Vec<f32>,
-    /// What the critic should have said.
+    /// The values that the critic should have given.
     #[serde(with = "crate::numbers")]
     pub returns: Vec<f32>,
 }
 
 impl Gae {
-    /// Advantages, not normalised, and returns of one completion from the rewards and the values of
-    /// its tokens, lists of one length.
+    /// Gives the advantages, not normalised, and the returns of one completion. `rewards` and `values` have
+    /// one number for each of its tokens.
     ///
-    /// δ_t = r_t + γ V_{t+1} − V_t, A_t = δ_t + γλ A_{t+1}, R_t = A_t + V_t. Behind the last token value
-    /// and advantage are 0, also where the limit cut the completion off.
+    /// δ_t = r_t + γ V_{t+1} − V_t, A_t = δ_t + γλ A_{t+1}, R_t = A_t + V_t. Behind the last token, value and
+    /// advantage are 0, even if the limit cut the completion off.
     pub fn estimate(&self, rewards: &[f32], values: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let mut advantages = vec![0.0; values.len()];
         let mut returns = vec![0.0; values.len()];
@@ -45,10 +47,10 @@ impl Gae {
         (advantages, returns)
     }
 
-    /// Gives the samples of a step their advantages, from the critic's values of their tokens. The reward
-    /// is paid for the last token that the policy wrote; what it was told lies between two of its tokens
-    /// without a step in time. A completion that does not count has no values and no part in the
-    /// normalisation.
+    /// Gives the samples of a step their advantages, from the critic's values of their tokens. The reward is
+    /// paid for the last token that the policy wrote. Tokens that the policy was told lie between two of its
+    /// own tokens, and take no step in time. A completion that does not count has no values and no part in
+    /// the normalisation.
     pub(crate) fn appraise(&self, samples: &mut [Sample], values: Vec<Vec<f32>>) {
         for (sample, values) in samples.iter_mut().zip(values) {
             if sample.counted() == 0 {
@@ -77,8 +79,8 @@ impl Gae {
     }
 }
 
-/// (A − mean) / √(variance + 1e-8) over all of the tokens, with the unbiased variance; a lone token
-/// becomes 0.
+/// Turns every advantage A into (A − mean) / √(variance + 1e-8) over all tokens, with the unbiased variance.
+/// A lone token becomes 0.
 pub fn whiten<'a>(tokens: impl Iterator<Item = &'a mut f32>) {
     let tokens: Vec<&mut f32> = tokens.collect();
     let count = tokens.len() as f64;
@@ -110,7 +112,8 @@ mod tests {
         let gae = Gae { gamma: 0.5, lambda: 1.0, normalise: false };
         let mut samples = [sample(3, 2.0, true), sample(2, 9.0, false)];
         gae.appraise(&mut samples, vec![vec![0.25, 0.0, 1.0], Vec::new()]);
-        // Without values in between, the discounted reward; the last token's value is its own only.
+        // λ is 1, so a return is the discounted reward, and each value changes the advantage of its own token
+        // alone.
         assert_eq!(samples[0].token_values.as_ref().unwrap().returns, [0.5, 1.0, 2.0]);
         assert_eq!(samples[0].advantages, [0.25, 1.0, 1.0]);
         assert_eq!(samples[1].token_values, None);
@@ -124,7 +127,7 @@ mod tests {
         turns.write(&[3], &[0.0]);
         let mut samples = [Sample::new(&[0], &turns, 0)];
         samples[0].reward = 2.0;
-        // The third token's value, of one that was told, is never looked at.
+        // The policy was told the third and the fourth token, so their values are never looked at.
         gae.appraise(&mut samples, vec![vec![0.25, 0.0, 50.0, 50.0, 1.0]]);
         assert_eq!(samples[0].advantages, [0.25, 1.0, 0.0, 0.0, 1.0]);
         assert_eq!(samples[0].token_values.as_ref().unwrap().returns, [0.5, 1.0, 0.0, 0.0, 2.0]);

@@ -1,4 +1,4 @@
-//! Groups are judged on a thread of their own, while others are being sampled.
+//! The thread that judges groups while others are being sampled.
 
 use std::{
     panic::resume_unwind,
@@ -21,19 +21,20 @@ pub(crate) struct Judge<'scope> {
     groups: Sender<Batch>,
     judged: Receiver<Judged>,
     thread: Option<ScopedJoinHandle<'scope, ()>>,
-    /// Batches that were given and not taken back.
+    /// The number of batches that were given and not taken back.
     open: usize,
-    /// Seconds that judging has taken, whoever waited for it.
+    /// The seconds that judging has taken, whoever waited for it.
     pub(crate) seconds: f64,
 }
 
 type Batch = (Vec<RequestId>, Vec<Group>);
 
-/// The groups of a batch, and how many seconds they took.
+/// The groups of a batch, and the seconds that judging them took.
 type Judged = (Vec<RequestId>, Result<Vec<RewardedGroup>, TrainError>, f64);
 
 impl<'scope> Judge<'scope> {
-    /// Judges what the policy of `step` wrote, by `task`, for as long as `scope` lasts.
+    /// Starts a judge that rewards the completions of the policy of `step`, by `task`, for as long as `scope`
+    /// lasts.
     pub(crate) fn begin<'env>(
         scope: &'scope Scope<'scope, 'env>,
         task: &'env Task,
@@ -53,16 +54,16 @@ impl<'scope> Judge<'scope> {
         Judge { groups, judged, thread: Some(thread), open: 0, seconds: 0.0 }
     }
 
-    /// Gives it a batch to judge, and does not wait.
+    /// Gives the judge a batch, and does not wait.
     pub(crate) fn give(&mut self, finished: Vec<(RequestId, Group)>) {
         if !finished.is_empty() {
-            // One that is gone gives no answer either, and that is where it comes to light.
+            // If the judge is gone, sending fails. `take` notices that, because no answer comes.
             let _ = self.groups.send(finished.into_iter().unzip());
             self.open += 1;
         }
     }
 
-    /// Waits for the batch that was given first among those that are open; none when none is.
+    /// Waits for the oldest open batch, and gives its groups. Gives nothing if no batch is open.
     ///
     /// # Errors
     /// When the verifier fails.
@@ -71,7 +72,7 @@ impl<'scope> Judge<'scope> {
         if self.open > 0 {
             self.open -= 1;
             let Ok((ids, rewarded, seconds)) = self.judged.recv() else {
-                // A judge is gone only when its verifier panicked: whoever waits hears of it.
+                // A judge is gone only if its verifier panicked, and the panic goes on here.
                 if let Some(Err(panic)) = self.thread.take().map(ScopedJoinHandle::join) {
                     resume_unwind(panic);
                 }
@@ -83,15 +84,16 @@ impl<'scope> Judge<'scope> {
         Ok(all)
     }
 
-    /// Ends where something else has failed, whatever becomes of what is being judged.
+    /// Ends the judge because something else has failed. The results of open batches are lost.
     pub(crate) fn end(self) {
         drop((self.groups, self.judged));
-        // Its panic would take the place of what has failed.
+        // A panic of the judge would take the place of the failure.
         let _ = self.thread.map(ScopedJoinHandle::join);
     }
 }
 
-/// Does `work` with threads of its own: a verifier that waits for another program must not hold those that decode.
+/// Does `work` with threads of its own, because a verifier that waits for another program must not hold the
+/// threads that decode.
 fn aside<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     static POOL: LazyLock<Option<ThreadPool>> =
         LazyLock::new(|| ThreadPoolBuilder::new().build().ok());

@@ -1,10 +1,10 @@
-//! The algorithm: sampling, advantage, batch, loss, update, evaluation, checkpoint.
+//! The training algorithm: sampling, advantage, batch, loss, update, evaluation, checkpoint.
 //!
 //! [`Trainer::step`] is the loop; each of its parts is a file of this crate. Nothing here knows a
 //! tokenizer, a data set or a recipe: values come in, values go out.
 //!
-//! An update is fixed before it is cut: every divisor counts the whole update, so micro-batches,
-//! padding and order change memory and speed, and never the loss. And until a [`MicroBatch`] is made
+//! An update is fixed before it is cut: every divisor counts the whole update. So micro-batches, padding and
+//! order change memory and speed, and change the loss by rounding alone. Until a [`MicroBatch`] is made,
 //! everything is plain numbers, which a test can write down:
 //!
 //! ```

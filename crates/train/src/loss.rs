@@ -2,40 +2,41 @@
 
 use burn::tensor::{Bool, Tensor};
 
-/// Log-ratios are clamped to ±20 before `exp`: e²⁰ is 5·10⁸, and what lies beyond is a policy that
-/// has come apart, not a number to train on.
+/// Log-ratios are clamped to ±20 before `exp`. e²⁰ is 5·10⁸: a policy beyond that has come apart, and its
+/// ratio is not a number to train on.
 const MAX_LOG_RATIO: f64 = 20.0;
 
-/// What a loss sees of one micro-batch; tensors are `[rows, tokens]`, log-probabilities in nats.
+/// The numbers of one micro-batch that a loss sees. Tensors are `[rows, tokens]`, log-probabilities are in
+/// nats.
 ///
-/// What lies behind the mask may be anything, infinities included, and must not leak.
+/// Any numbers may stand behind the mask, infinities included, and must not leak.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LossInput {
-    /// Under the policy in training; the one input that receives gradient, with `entropy`.
+    /// The log-probabilities under the policy in training. Only this input and `entropy` receive gradient.
     pub logprobs: Tensor<2>,
     /// The entropy of the policy's distribution at each token.
     pub entropy: Tensor<2>,
-    /// Under the policy that the update starts from.
+    /// The log-probabilities under the old policy, which the update starts from.
     pub old_logprobs: Tensor<2>,
-    /// Under the reference policy, where a KL penalty asks for it.
+    /// The log-probabilities under the reference policy, if a KL penalty asks for them.
     pub ref_logprobs: Option<Tensor<2>>,
-    /// One per token.
+    /// The advantages, one per token.
     pub advantages: Tensor<2>,
-    /// Truncated importance weights, where tokens are weighted; see
-    /// [`Sample::weigh`](crate::Sample::weigh). [`Objective`] applies them.
+    /// The truncated importance weights, if tokens are weighted; see [`Sample::weigh`](crate::Sample::weigh).
+    /// [`Objective`] applies them.
     pub importance: Option<Tensor<2>>,
-    /// 1 on completion tokens that count, 0 elsewhere.
+    /// 1 for completion tokens that count, 0 elsewhere.
     pub mask: Tensor<2>,
-    /// Weight of each token in the loss, from the whole update; 0 where the mask is.
+    /// The weight of each token in the loss, from the whole update; 0 where the mask is 0.
     pub weights: Tensor<2>,
-    /// Weight of each token in the metrics: mask / counted tokens of the whole update.
+    /// The weight of each token in the metrics: mask / counted tokens of the whole update.
     pub shares: Tensor<2>,
 }
 
 impl LossInput {
-    /// A micro-batch that is all of its update, in which each token weighs the same. There is no entropy,
-    /// reference or importance; whoever needs one sets its field.
+    /// Makes the input of a micro-batch that is a whole update, in which each token weighs the same. It has
+    /// no entropy, reference or importance; set the field of the one that you need.
     pub fn new(
         logprobs: Tensor<2>,
         old_logprobs: Tensor<2>,
@@ -60,15 +61,15 @@ impl LossInput {
 /// A policy's loss per token, before aggregation.
 #[derive(Clone, Debug)]
 pub struct LossOutput {
-    /// `[rows, tokens]`; 0 behind the mask.
+    /// The loss per token, `[rows, tokens]`; 0 behind the mask.
     pub token_loss: Tensor<2>,
-    /// Named parts of means over the update's tokens, one number each: they add up over micro-batches. Names
-    /// that the update itself gives (`loss/total`, `loss/policy`, `loss/entropy`, `loss/kl`,
-    /// `loss/logprob_change`) are its own, and left out here.
+    /// Named parts of means over the update's tokens, one number each: they add up over micro-batches. The
+    /// update gives some metrics itself: `loss/total`, `loss/policy`, `loss/entropy`, `loss/kl`,
+    /// `loss/logprob_change` and `loss/logprob_change_max`. It ignores parts of those names.
     pub metrics: Vec<(&'static str, Tensor<1>)>,
 }
 
-/// The names of an update's own metrics.
+/// The names of the metrics that an update gives itself.
 const OWN: [&str; 6] = [
     "loss/total",
     "loss/policy",
@@ -78,14 +79,14 @@ const OWN: [&str; 6] = [
     crate::LARGEST_CHANGE,
 ];
 
-/// A surrogate whose gradient improves the policy. Plain tensor code: autodiff does the rest, and
-/// only ever sees `[rows, tokens]`.
+/// A surrogate whose gradient improves the policy. It is plain tensor code: autodiff does the rest, and only
+/// ever sees `[rows, tokens]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a policy loss",
     label = "needs `fn loss(&self, input: &LossInput) -> LossOutput`"
 )]
 pub trait PolicyLoss: Send + Sync {
-    /// The loss of every token.
+    /// Computes the loss of every token.
     fn loss(&self, input: &LossInput) -> LossOutput;
 }
 
@@ -95,7 +96,7 @@ impl<T: PolicyLoss + ?Sized> PolicyLoss for Box<T> {
     }
 }
 
-/// How far the ratio may move before its gradient is cut: `[1 − low, 1 + high]`.
+/// The range in which the ratio may move before its gradient is cut: `[1 − low, 1 + high]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClipRange {
     /// ε_low, 0.2 in the paper.
@@ -110,7 +111,7 @@ pub struct ClipRange {
 pub struct Dapo {
     /// ε_low and ε_high.
     pub clip: ClipRange,
-    /// c: where A < 0, the loss is at most −cA. Published recipes use 10, or none.
+    /// c: if A < 0, the loss is at most −cA. Published recipes use 10, or no bound.
     pub dual_clip: Option<f64>,
 }
 
@@ -135,15 +136,16 @@ impl PolicyLoss for Dapo {
     }
 }
 
-/// One ratio per completion, the geometric mean of its tokens' (GSPO, Zheng et al. 2025).
+/// The surrogate with one ratio per completion, the geometric mean of the ratios of its tokens (GSPO, Zheng
+/// et al. 2025).
 ///
-/// Straight-through: each token's ratio is the completion's, held, times its own new over held-new
-/// probability, so advantages may differ within a completion.
+/// It is straight-through: each token's ratio is the completion's ratio, held, times the token's new
+/// probability over its new probability held. So advantages may differ within a completion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gspo {
     /// ε_low and ε_high of the completion's ratio; around 3e-4 in the paper.
     pub clip: ClipRange,
-    /// Largest log-ratio of a completion; 10 in verl. There is no lower one.
+    /// The largest log-ratio of a completion; 10 in verl. There is no lower bound.
     pub max_log_ratio: f64,
 }
 
@@ -161,8 +163,8 @@ impl PolicyLoss for Gspo {
     }
 }
 
-/// The clipped ratio as a held factor of the log-probability (CISPO, MiniMax 2025): clipped tokens
-/// keep a gradient.
+/// The surrogate that takes the clipped ratio as a held factor of the log-probability (CISPO, MiniMax 2025),
+/// so clipped tokens keep a gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cispo {
     /// ε_low and ε_high; a `low` of 1 means no lower bound.
@@ -190,7 +192,7 @@ impl PolicyLoss for Cispo {
     }
 }
 
-/// What is known of each token's ratio and advantage, for losses that clip as PPO does.
+/// The ratio and the advantage of each token, for losses that clip as PPO does.
 struct Surrogate {
     ratio: Tensor<2>,
     advantages: Tensor<2>,
@@ -202,7 +204,8 @@ impl Surrogate {
         Surrogate { ratio, advantages: masked(input.advantages.clone(), input), clip }
     }
 
-    /// −min(ρA, clip(ρ)A); where the clipped branch holds, there is no gradient.
+    // ANCHOR: tour
+    /// Gives −min(ρA, clip(ρ)A). A token whose clipped branch holds has no gradient.
     fn clipped(&self) -> Tensor<2> {
         let free = (self.advantages.clone() * self.ratio.clone()).neg();
         let bounded = self.ratio.clone().detach().clamp(1.0 - self.clip.low, 1.0 + self.clip.high);
@@ -210,9 +213,10 @@ impl Surrogate {
         let worse = held.clone().greater(free.clone().detach());
         free.mask_where(worse, held)
     }
+    // ANCHOR_END: tour
 
-    /// Shares of tokens whose gradient was cut: below the lower bound with a negative advantage,
-    /// above the upper one with a positive.
+    /// Gives the shares of tokens whose gradient was cut: below the lower bound with a negative advantage,
+    /// above the upper bound with a positive advantage.
     fn clip_metrics(&self, input: &LossInput) -> Vec<(&'static str, Tensor<1>)> {
         let ratio = self.ratio.clone().detach();
         let low = ratio.clone().lower_elem(1.0 - self.clip.low);
@@ -229,11 +233,11 @@ impl Surrogate {
 /// A penalty for leaving the reference policy, with d = log π − log π_ref (Schulman 2020).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kl {
-    /// Which estimate.
+    /// The estimate.
     pub estimator: KlEstimator,
-    /// Take the gradient of k2 whatever the estimate's value.
+    /// True if the gradient is that of k2, whatever estimate gives the value.
     pub gradient_of_k2: bool,
-    /// Factor in the loss.
+    /// The factor of the penalty in the loss.
     pub coef: f64,
 }
 
@@ -251,7 +255,7 @@ pub enum KlEstimator {
 }
 
 impl Kl {
-    /// The penalty of each token, without `coef`; `reference` has the shape of `logprobs`.
+    /// Gives the penalty of each token, without `coef`; `reference` has the shape of `logprobs`.
     pub fn estimate(&self, logprobs: Tensor<2>, reference: Tensor<2>) -> Tensor<2> {
         let d = logprobs - reference;
         let k2 = |d: Tensor<2>| d.square().mul_scalar(0.5);
@@ -273,34 +277,33 @@ impl Kl {
     }
 }
 
-/// The whole loss of an update: the policy's, minus the entropy bonus, plus the KL penalty.
+/// The whole loss of an update: the policy's loss, minus the entropy bonus, plus the KL penalty.
 pub struct Objective {
     /// The surrogate.
     pub policy: Box<dyn PolicyLoss>,
-    /// Factor of the entropy bonus; 0 switches it off.
+    /// The factor of the entropy bonus; 0 switches it off.
     pub entropy_coef: f64,
     /// The penalty, if any.
     pub kl: Option<Kl>,
 }
 
-/// One micro-batch's part of an update's loss; every tensor is a scalar that adds up over the
-/// parts.
+/// One micro-batch's part of an update's loss. Every tensor is a scalar that adds up over the parts.
 #[derive(Clone, Debug)]
 pub struct ObjectiveOutput {
-    /// To be differentiated.
+    /// The loss to differentiate.
     pub loss: Tensor<1>,
-    /// Its policy term.
+    /// The policy term of the loss.
     pub policy_loss: Tensor<1>,
-    /// The entropy, weighted as the loss is.
+    /// The entropy, weighted like the loss.
     pub entropy: Tensor<1>,
-    /// The KL estimate, weighted as the loss is; absent without a penalty.
+    /// The KL estimate, weighted like the loss; absent without a penalty.
     pub kl: Option<Tensor<1>>,
     /// Parts of means over the update's tokens.
     pub metrics: Vec<(&'static str, Tensor<1>)>,
 }
 
 impl Objective {
-    /// Whether [`LossInput::ref_logprobs`] is needed.
+    /// Tells whether the loss needs [`LossInput::ref_logprobs`].
     pub fn needs_reference(&self) -> bool {
         self.kl.is_some()
     }
@@ -335,13 +338,13 @@ impl Objective {
     }
 }
 
-/// `x` with 0 behind the mask, whatever stood there.
+/// Gives `x` with 0 behind the mask, whatever stood there.
 fn masked(x: Tensor<2>, input: &LossInput) -> Tensor<2> {
     let hidden: Tensor<2, Bool> = input.mask.clone().equal_elem(0.0);
     x.mask_fill(hidden, 0.0)
 }
 
-/// This micro-batch's part of the mean of `x` over the update's tokens.
+/// Gives this micro-batch's part of the mean of `x` over the update's tokens.
 fn mean(x: Tensor<2>, input: &LossInput) -> Tensor<1> {
     (x.detach() * input.shares.clone()).sum()
 }

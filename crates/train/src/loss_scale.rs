@@ -1,15 +1,18 @@
+//! The factor that keeps the gradients of losses in f16 from vanishing.
+
 use firebrick_models::Compute;
 use serde::{Deserialize, Serialize};
 
-/// What losses are multiplied by where products are f16, whose smallest number is 6 · 10⁻⁸: halved when a gradient is not
-/// finite, which is then made again, and doubled after many that were (Micikevicius et al. 2018).
+/// The factor of losses for products in f16, whose smallest number is 6 · 10⁻⁸. It is halved when a gradient
+/// is not finite, and the gradient is made again. It is doubled after many finite gradients (Micikevicius et
+/// al. 2018).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
-    /// A power of two, from 1 on.
+    /// The factor: a power of two, at least 1.
     pub scale: f64,
-    /// Gradients that were finite, since it changed.
+    /// The number of finite gradients since the factor changed.
     pub good: u32,
-    /// What it was before it was halved for a gradient that is being made again.
+    /// The factor before it was halved for a gradient that is being made again.
     #[serde(default)]
     pub before: Option<f64>,
 }
@@ -24,7 +27,7 @@ impl LossScale {
     const LARGEST: f64 = 16_777_216.0;
     const GOOD: u32 = 500;
 
-    /// What the loss of a policy with products in this format is multiplied by.
+    /// Gives the factor of the loss for a policy with products in this format.
     pub fn of(&self, compute: Compute) -> f64 {
         if compute == Compute::F16 { self.scale } else { 1.0 }
     }
@@ -37,8 +40,8 @@ impl LossScale {
         }
     }
 
-    /// Notes one that was not; tells if a smaller scale is left to try. Where none helped, the scale was not at fault: it is
-    /// half of what it was.
+    /// Notes a gradient that was not finite, and tells whether a smaller scale is left to try. If no scale
+    /// helped, the scale was not at fault: it becomes half of its value before.
     pub(crate) fn overflows(&mut self) -> bool {
         let before = self.before.unwrap_or(self.scale);
         let more = self.scale > 1.0;

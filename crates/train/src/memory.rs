@@ -1,10 +1,10 @@
-//! Prompt memory: what became of a prompt's earlier groups decides whether it is sampled again.
+//! Prompt memory: the outcome of a prompt's earlier groups decides whether the prompt is sampled again.
 //!
-//! Dynamic sampling throws groups without spread away after their completions were paid for. The
-//! memory looks before: a prompt that is not likely to give spread is drawn and passed over, which
-//! costs nothing. Two rules say which these are, [`VarianceRule`] and [`PosteriorRule`]; neither
-//! passes over a prompt that was never sampled, and by default both come back to those that were.
-//! Records that never expire, or no share of exploration, may lose a prompt for ever.
+//! Dynamic sampling throws groups without spread away after their completions were paid for. The memory looks
+//! before: a prompt that is not likely to give spread is drawn and passed over, which costs nothing. Two
+//! rules pick such prompts, [`VarianceRule`] and [`PosteriorRule`]. Neither passes over a prompt that was
+//! never sampled, and by default both come back to prompts that they passed over. If records never expire, or
+//! no share is left for exploration, a prompt may be lost for ever.
 
 mod file;
 mod posterior;
@@ -23,26 +23,26 @@ pub use variance::{Selection, VarianceRule};
 
 use crate::Spread;
 
-/// How a run uses what it remembers of its prompts.
+/// The way in which a run uses its memory of prompts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Memory {
-    /// Which prompts are passed over.
+    /// The rule that picks the prompts to pass over.
     pub rule: MemoryRule,
-    /// What counts as a group with spread, whatever the run does with groups that have none.
+    /// The test for a group with spread. It applies even if the run keeps groups without spread.
     pub spread: Spread,
 }
 
-/// Which prompts are passed over.
+/// The rule that picks the prompts to pass over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MemoryRule {
-    /// Those whose last group had hardly any variance of rewards.
+    /// Passes over prompts whose last group had hardly any variance of rewards.
     Variance(VarianceRule),
-    /// Those whose next group is predicted to have no spread.
+    /// Passes over prompts whose next group is predicted to have no spread.
     Posterior(PosteriorRule),
 }
 
 impl MemoryRule {
-    /// What is left of a completion's weight as evidence after so many steps.
+    /// Gives the share of a completion's weight as evidence that is left after so many steps.
     fn discount(&self, steps: f64) -> f64 {
         match self {
             MemoryRule::Variance(_) => 1.0,
@@ -51,27 +51,27 @@ impl MemoryRule {
     }
 }
 
-/// What a run remembers of its prompts, by [`Prompt::id`](firebrick_core::Prompt).
+/// A run's records of its prompts, by [`Prompt::id`](firebrick_core::Prompt).
 ///
-/// Only prompts that were sampled have a record: 24 bytes in a checkpoint, 38 to 48 in memory, so
-/// ten million of them are 240 MB and at most 480 MB.
+/// Only prompts that were sampled have a record. A record takes 24 bytes in a checkpoint and 38 to 48 in
+/// memory, so ten million of them take 240 MB and at most 480 MB.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PromptMemory {
     records: BTreeMap<u64, Record>,
 }
 
 impl PromptMemory {
-    /// The record of a prompt, if it was sampled.
+    /// Gives the record of a prompt, if it was sampled.
     pub fn get(&self, id: u64) -> Option<Record> {
         self.records.get(&id).copied()
     }
 
-    /// How many prompts have a record.
+    /// Counts the prompts that have a record.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether no prompt has one.
+    /// Tells whether no prompt has a record.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
@@ -82,27 +82,28 @@ impl PromptMemory {
     }
 }
 
-/// What is remembered of a prompt.
+/// The record of a prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The step in which it was last sampled.
+    /// The step in which the prompt was last sampled.
     pub step: u32,
-    /// Variance of the accuracy rewards of its last group, divided by their number.
+    /// The variance of the accuracy rewards of the last group, with the squares divided by the number of
+    /// rewards.
     pub variance: f32,
-    /// Right completions so far; earlier steps count less, by the rule.
+    /// The number of right completions so far; earlier steps count less, by the rule.
     pub right: f32,
-    /// The others.
+    /// The number of wrong completions so far; earlier steps count less, by the rule.
     pub wrong: f32,
 }
 
 impl Record {
-    /// The record after `group`, which was sampled at `step`.
+    /// Gives the record after `group`, which was sampled at `step`.
     ///
-    /// Only what counts in the loss is looked at, as for dynamic sampling. Part marks are added up.
-    /// So that the counts answer the question that is asked of them, whether there will be spread,
-    /// a group with spread has at least one right and one wrong completion, and one without is all
-    /// right or all wrong, whichever its marks are nearer to. Of right-or-wrong credits that changes
-    /// nothing. A group of which nothing counts is one that could not be used: all wrong.
+    /// Only completions that count in the loss are looked at, as for dynamic sampling. Part marks are added
+    /// up. The counts are there to predict spread. So a group with spread counts at least one right and one
+    /// wrong completion. A group without spread counts as all right or all wrong, whichever its marks are
+    /// nearer to. For right-or-wrong credits this changes nothing. A group without any completion that counts
+    /// could not be used: it is all wrong.
     fn after(before: Option<Record>, group: &RewardedGroup, step: Step, memory: &Memory) -> Self {
         let step = u32::try_from(step).unwrap_or(u32::MAX);
         let live = || group.rewards.iter().filter(|reward| reward.live);
@@ -126,12 +127,12 @@ impl Record {
     }
 }
 
-/// Whether dynamic sampling could use the group: at least two completions count, and they differ.
+/// Tells whether dynamic sampling could use the group: at least two completions count, and they differ.
 fn has_spread(group: &RewardedGroup, memory: &Memory) -> bool {
     group.live_accuracies().count() > 1 && memory.spread.keep(group)
 }
 
-/// Σ (r − mean)² / n over the accuracy rewards that count; 0 without any.
+/// Gives Σ (r − mean)² / n over the accuracy rewards that count; 0 without any.
 fn variance(group: &RewardedGroup) -> f64 {
     let rewards = || group.live_accuracies().map(f64::from);
     let count = rewards().count().max(1) as f64;

@@ -1,4 +1,4 @@
-//! One mini-batch under the optimizer.
+//! One mini-batch of a step, and the updates that it gets.
 
 use firebrick_models::PolicyModel;
 
@@ -9,18 +9,19 @@ use crate::{
     report::Updated,
 };
 
-/// A mini-batch of a step, and where its numbers go.
+/// A mini-batch of a step, and the places for its numbers.
 pub(crate) struct MiniBatch<'a, M: PolicyModel> {
     pub(crate) trainer: &'a mut Trainer<M>,
-    /// At least one of them counts.
+    /// The samples of the mini-batch; at least one of them counts.
     pub(crate) samples: &'a [Sample],
     pub(crate) lr: f64,
     pub(crate) updated: &'a mut Updated,
 }
 
 impl<M: PolicyModel> MiniBatch<'_, M> {
-    /// Its updates: one, or as many as [`crate::AdaptiveUpdates`] gives it. A completion counts once
-    /// among the trained, however many there are; while the critic alone learns, it is not among them.
+    /// Makes the updates of the mini-batch: one, or as many as [`crate::AdaptiveUpdates`] gives it. A
+    /// completion counts once among the trained ones, however many updates there are. It does not count while
+    /// the critic alone learns.
     pub(crate) fn learn(mut self) -> Result<(), TrainError> {
         if self.trainer.warms_critic() {
             return self.warm_critic();
@@ -43,14 +44,14 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
         Ok(())
     }
 
-    /// One update of the critic. Not several, whatever the mini-batch is worth to the policy: what ends
-    /// them is how far the policy moves, and it stands still.
+    /// Makes one update of the critic, however many updates the policy would get. The policy's change ends
+    /// such updates, and here the policy stands still.
     fn warm_critic(self) -> Result<(), TrainError> {
         let report = gradients(self.trainer, Moves::Critic, self.samples)?;
         let trainer = self.trainer;
         let before = std::mem::replace(&mut trainer.midway, true);
         let moved = trainer.step_critic(report.of_critic, self.updated);
-        // As with the policy: what fails or is skipped has moved nothing.
+        // As with the policy, an update that fails or is skipped has moved nothing.
         if !matches!(moved, Ok(true)) {
             trainer.midway = before;
         }
@@ -76,7 +77,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     }
 
     fn apply(&mut self, report: UpdateReport) -> Result<bool, TrainError> {
-        // Read while nothing has moved.
+        // These numbers are read while nothing has moved.
         let trained = match self.updated.looks {
             true => report.seen.read(self.samples)?,
             false => self.samples.iter().map(Sample::trained).collect(),
@@ -84,12 +85,12 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
         let trainer = &mut *self.trainer;
         let before = std::mem::replace(&mut trainer.midway, true);
         let stepped = trainer.optimizer.step(trainer.policy.clone(), report.gradients, self.lr);
-        // An error comes from reading the gradients' norm, before anything has moved.
+        // Only reading the gradients' norm can fail, and it comes before anything has moved.
         if stepped.as_ref().map_or(true, |(_, outcome)| outcome.skipped) {
             trainer.midway = before;
         }
         let (policy, outcome) = match stepped {
-            // A tensor that a device could not compute comes to light where it is read.
+            // If a device could not compute a tensor, that comes to light when the tensor is read.
             Err(error) if error.is_out_of_memory() => {
                 trainer.shrink(self.samples, error)?;
                 let (report, _) = self.pass()?;
@@ -108,7 +109,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
             self.updated.skipped.push(self.samples.to_vec());
         } else {
             self.updated.shared += report.shared * report.tokens as f64;
-            // The first of several updates is told: the others begin where it ended.
+            // Only the first of several updates is recorded, because the others begin where it ended.
             for (sample, trained) in
                 self.samples.iter().zip(trained).filter(|(sample, _)| sample.live)
             {
@@ -137,7 +138,8 @@ fn gradients<M: PolicyModel>(
     trainer.within_room(samples, |trainer| {
         let Trainer { updater, policy, critic, .. } = trainer;
         let report = updater.gradients_with(policy, critic.as_ref(), moves, samples)?;
-        // The critic is moved after the policy, when it is too late to make its gradient again.
+        // The gradient is checked here. The critic is moved after the policy, when it is too late to make its
+        // gradient again.
         if let Some((critic, of_critic)) = critic.as_ref().zip(report.of_critic.as_ref()) {
             global_norm(&critic.model, of_critic)?;
         }

@@ -1,4 +1,4 @@
-//! Numbers in JSON, which has none that are not finite: those become texts.
+//! Numbers in JSON. JSON has only finite numbers, so others become texts.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -40,7 +40,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>
     Vec::<Written>::deserialize(from)?.into_iter().map(Written::read).collect()
 }
 
-/// A single one.
+/// A single number.
 pub(crate) mod one {
     use super::{Deserialize, Deserializer, Serialize, Serializer, Written};
 

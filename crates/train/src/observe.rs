@@ -1,21 +1,21 @@
-//! What is looked for in the text of completions, and only counted.
+//! Phrases that are looked for in the text of completions, and only counted.
 
 use aho_corasick::AhoCorasick;
 use firebrick_core::{Metrics, RewardedGroup};
 
-/// Phrases that show a policy checking itself, such as "wait": whether, and how often, they come up
-/// while nobody rewards them.
+/// Phrases that show a policy checking itself, such as "wait". They are counted to see whether, and how
+/// often, they come up while nobody rewards them.
 ///
 /// A phrase is found anywhere in the text, inside of words too, whatever its case.
 #[derive(Clone, Debug, Default)]
 pub struct Phrases {
-    /// As the recipe has them: they name metrics.
+    /// The phrases as the recipe has them: they name metrics.
     names: Vec<String>,
     automaton: Option<AhoCorasick>,
 }
 
 impl Phrases {
-    /// `phrases` are not empty texts, and differ in more than case.
+    /// Prepares the search for `phrases`, which are not empty and differ in more than case.
     pub fn new(phrases: Vec<String>) -> Self {
         let automaton = (!phrases.is_empty()).then(|| {
             AhoCorasick::new(phrases.iter().map(|phrase| phrase.to_lowercase()))
@@ -24,8 +24,8 @@ impl Phrases {
         Phrases { names: phrases, automaton }
     }
 
-    /// How often each phrase is in `text`, in one go through it. Occurrences of one phrase do not
-    /// overlap, those of several may: "wait" is in "wait a minute".
+    /// Counts each phrase in `text`, in one go through it. Occurrences of one phrase do not overlap.
+    /// Occurrences of several phrases may: "wait" is in "wait a minute".
     pub fn count(&self, text: &str) -> Vec<usize> {
         let mut counts = vec![0; self.names.len()];
         let mut ends = vec![0; self.names.len()];
@@ -40,7 +40,7 @@ impl Phrases {
         counts
     }
 
-    /// Shares and means over every completion of `groups`; nothing without phrases.
+    /// Sets shares and means over every completion of `groups`; nothing without phrases.
     pub(crate) fn measure(&self, groups: &[RewardedGroup], metrics: &mut Metrics) {
         if self.names.is_empty() {
             return;
@@ -79,7 +79,7 @@ impl Phrases {
     }
 }
 
-/// Completions and their credit.
+/// A number of completions, and the sum of their credit.
 #[derive(Default)]
 struct Tally {
     count: f64,
@@ -105,7 +105,7 @@ mod tests {
         for (phrases, text, counts) in [
             (&["Wait", "let me check"][..], "wait. WAIT! Let me\ncheck: awaited", &[3, 0][..]),
             (&["wait", "wait a minute", "minute"], "Wait a minute", &[1, 1, 1]),
-            // As `str::matches` counts them.
+            // `str::matches` counts the same.
             (&["aa", "aaa"], "aaaaa", &[2, 1]),
             (&["überprüfe", "检查"], "ÜBERPRÜFE, 检查检查", &[1, 2]),
             (&["wait"], "", &[0]),

@@ -1,4 +1,4 @@
-//! From gradients to weights: the trait, and what its implementations share.
+//! The trait of optimizers, which turn gradients into new weights, and the code that they share.
 
 mod adamw;
 mod clip;
@@ -25,11 +25,12 @@ pub use state::{Moments, NamedState, Part};
 
 /// Turns the gradients of a module into its next weights.
 ///
-/// Its memory is kept by the paths of parameters, because burn's identities of them are new in
-/// every process and a resumed run goes on in another one.
+/// An optimizer's memory is kept by the paths of parameters. burn's identities of parameters are new in every
+/// process, and a resumed run goes on in another process.
 ///
-/// An optimizer of one's own is a rule for one tensor. [`clipped_step`] calls it for every parameter that
-/// has a gradient, and [`NamedState`] keeps what it remembers of each, in memory and in a checkpoint:
+/// To write your own optimizer, write a rule for one tensor. [`clipped_step`] calls the rule for every
+/// parameter that has a gradient. [`NamedState`] keeps the rule's memory of each parameter, at run time and
+/// in a checkpoint:
 ///
 /// ```
 /// use std::path::Path;
@@ -98,11 +99,11 @@ pub use state::{Moments, NamedState, Part};
 pub trait Optimizer<M: Module>: Send + Sync {
     /// Moves `module` once, at the learning rate `lr`. A parameter without a gradient stays as it is.
     ///
-    /// Gradients that are not finite move nothing, and leave the state as it was: the outcome says
+    /// Gradients that are not finite move nothing, and leave the state as it was. The outcome is then
     /// `skipped`.
     ///
     /// # Errors
-    /// When the device fails. The optimizer has then changed nothing of its state.
+    /// When the device fails. The optimizer's state is then unchanged.
     fn step(
         &mut self,
         module: M,
@@ -110,15 +111,15 @@ pub trait Optimizer<M: Module>: Send + Sync {
         lr: f64,
     ) -> Result<(M, StepOutcome), TrainError>;
 
-    /// Writes the state to the file `path`, such that a later process can [`load`](Self::load) it and go
-    /// on with the same bits.
+    /// Writes the state to the file `path`, so that a later process can [`load`](Self::load) it and go on
+    /// with the same bits.
     ///
     /// # Errors
     /// When the device or the file system fails.
     fn save(&self, path: &Path) -> Result<(), TrainError>;
 
-    /// Replaces the state by the one in the file `path`, for the parameters of `module`; `device` is where
-    /// they are, without autodiff.
+    /// Replaces the state by the state in the file `path`, for the parameters of `module`. `device` is the
+    /// device of the parameters, without autodiff.
     ///
     /// # Errors
     /// When the file is missing or damaged, or belongs to another model or another optimizer.
@@ -151,7 +152,7 @@ impl<M: Module, O: Optimizer<M> + ?Sized> Optimizer<M> for Box<O> {
     }
 }
 
-/// A tensor's values on the host.
+/// Reads a tensor's values to the host.
 pub(crate) fn read(tensor: Tensor<1>) -> Result<Vec<f32>, TrainError> {
     tensor.try_into_vec_as::<f32>().map_err(|error| TrainError::Device(format!("{error:?}")))
 }

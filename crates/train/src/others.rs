@@ -13,31 +13,33 @@ use firebrick_models::{GradientMap, GradientSum, PolicyModel};
 
 use crate::{Sample, TrainError};
 
-/// Devices that an update is computed on, beside the policy's; none by default.
+/// The devices that an update is computed on, beside the policy's; none by default.
 ///
-/// Each of them gets a copy of the policy and a part of the update's micro-batches. Losses are divided by the tokens of the
-/// whole update before that, so gradients are added up, once for each update, and never averaged: it does not matter which
-/// device had how many tokens. The optimizer's state is on the policy's device alone.
+/// Each device gets a copy of the policy and a part of the update's micro-batches. Losses are divided by the
+/// tokens of the whole update before that. So gradients are added up, once for each update, and never
+/// averaged, and it does not matter which device had how many tokens. The optimizer's state is on the
+/// policy's device alone.
 #[derive(Clone, Debug, Default)]
 pub struct Others {
     devices: Vec<Device>,
     sync: GradSync,
-    /// What a collective needs for as long as it is used.
+    /// The context of a collective operation, kept for as long as it is used.
     _context: Option<Arc<DistributedContext>>,
 }
 
 /// The way in which gradients of several devices are added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GradSync {
-    /// They are copied to the policy's device.
+    /// Gradients are copied to the policy's device.
     #[default]
     MainDevice,
-    /// By burn's collective operation, which only CUDA has: NCCL, in one process. It has never been run.
+    /// burn's collective operation adds gradients up. Only CUDA has it: NCCL, in one process. It has never
+    /// been run.
     Collective,
 }
 
 impl Others {
-    /// Computes on `devices` too, all of them without autodiff and of the kind of `main`.
+    /// Computes on `devices` too. All of them are without autodiff and of the kind of `main`.
     ///
     /// # Panics
     /// With [`GradSync::Collective`] on a device that has none.
@@ -50,21 +52,22 @@ impl Others {
         Others { devices, sync, _context: context }
     }
 
-    /// The number of devices, the policy's among them.
+    /// Counts the devices, the policy's among them.
     pub(crate) fn count(&self) -> usize {
         1 + self.devices.len()
     }
 
-    /// The way in which gradients are added up.
+    /// Gives the way in which gradients are added up.
     pub(crate) fn sync(&self) -> GradSync {
         self.sync
     }
 
-    /// Does `work` with a part of `batches` and the policy on each device, and gives what came of it, the policy's own device
-    /// first. The parts have as equal numbers of tokens as whole micro-batches allow.
+    /// Does `work` on each device, with a part of `batches` and the policy, and gives the results, the
+    /// policy's own device first. The numbers of tokens in the parts are as equal as whole micro-batches
+    /// allow.
     ///
     /// # Errors
-    /// The first of the devices' errors. A panic of one goes on.
+    /// The first error of a device. If a device panics, the panic goes on.
     pub(crate) fn each<M: PolicyModel, T: Send>(
         &self,
         policy: &M,
@@ -103,8 +106,8 @@ impl Others {
         })
     }
 
-    /// Has a device's gradient take part in the sum of all devices', where that is a collective operation: each device has the
-    /// whole sum then. All of them have to come here.
+    /// Adds a device's gradient to the sum of all devices' gradients, if that is a collective operation; each
+    /// device then has the whole sum. All devices have to call this.
     pub(crate) fn reduce<M: PolicyModel>(&self, policy: &M, sum: GradientSum) -> GradientSum {
         match self.sync {
             GradSync::MainDevice => sum,
@@ -120,7 +123,8 @@ impl Others {
 struct Reduce(Vec<Device>);
 
 impl GradientMap for Reduce {
-    /// A parameter without a gradient on this device takes part all the same: the others would wait for it for ever.
+    /// Takes part even if the parameter has no gradient on this device: the other devices would wait for it
+    /// for ever.
     fn map<const D: usize>(
         &mut self,
         parameter: &Param<Tensor<D>>,
@@ -134,8 +138,8 @@ impl GradientMap for Reduce {
     }
 }
 
-/// Shares `items` out among `count` parts whose costs are as equal as can be had by giving the next costliest to whoever has
-/// the least.
+/// Shares `items` out among `count` parts of nearly equal cost: the next costliest item goes to the part that
+/// costs least so far.
 fn share_out<T>(mut items: Vec<T>, count: usize, cost: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     items.sort_by_key(|item| Reverse(cost(item)));
     let mut parts: Vec<(usize, Vec<T>)> = (0..count).map(|_| (0, Vec::new())).collect();

@@ -7,9 +7,9 @@ use crate::Cut;
 
 /// A forward pass that remembers the way back.
 ///
-/// What autodiff would keep of a layer is many times as large as its input. So the inputs are kept alone,
-/// and a layer is gone through once more when the backward pass comes to it; the last few layers, which it
-/// comes to first, may be kept whole.
+/// Autodiff would keep many times as much of a layer as its input. So only the inputs are kept, and the
+/// backward pass goes through each layer once more when it comes to it. The last few layers, which it comes
+/// to first, may be kept whole.
 pub(crate) struct Pass<'a, M: PolicyModel> {
     policy: &'a M,
     context: &'a M::Context,
@@ -24,12 +24,12 @@ pub(crate) struct Pass<'a, M: PolicyModel> {
 enum Kept<'a> {
     Whole(Tape<'a>),
     Input(Box<Tensor<3>>),
-    /// The input, in the machine's memory.
+    /// The input, moved to the machine's memory.
     Waiting(TensorData),
 }
 
 impl<'a, M: PolicyModel> Pass<'a, M> {
-    /// Goes forward. `plain` is the policy without autodiff, and `context` the batch's.
+    /// Goes forward. `plain` is the policy without autodiff, and `context` belongs to the batch.
     pub(crate) fn forward(
         policy: &'a M,
         plain: &M,
@@ -59,7 +59,8 @@ impl<'a, M: PolicyModel> Pass<'a, M> {
         Pass { policy, context, batch, kept, output: x, numbers: cut.logits }
     }
 
-    /// Goes back, from the gradient of the last layer's output; the parameters' is added to `sum`.
+    /// Goes back, from the gradient of the last layer's output, and adds the gradient of the parameters to
+    /// `sum`.
     pub(crate) fn back(self, gradient: Tensor<3>, sum: &mut GradientSum) {
         let Pass { policy, context, batch, kept, output, numbers } = self;
         drop(output);
@@ -96,7 +97,7 @@ impl<'a, M: PolicyModel> Pass<'a, M> {
     }
 }
 
-/// The hidden states at `places`, `[places, hidden]`, of a policy without autodiff.
+/// Gives the hidden states at `places`, `[places, hidden]`, of a policy without autodiff.
 pub(crate) fn hidden_at<M: PolicyModel>(
     plain: &M,
     batch: &TokenBatch,
@@ -108,13 +109,13 @@ pub(crate) fn hidden_at<M: PolicyModel>(
     finished(plain, at(output, places))
 }
 
-/// The policy's last norm over `[places, hidden]`.
+/// Applies the policy's last norm to `[places, hidden]`.
 pub(crate) fn finished<M: PolicyModel>(policy: &M, x: Tensor<2>) -> Tensor<2> {
     let [places, width] = x.dims();
     policy.finish(x.reshape([1, places, width])).reshape([places, width])
 }
 
-/// `[rows, tokens, hidden]` at some of its places.
+/// Takes some places of `[rows, tokens, hidden]`.
 pub(crate) fn at(x: Tensor<3>, places: &Tensor<1, Int>) -> Tensor<2> {
     let [rows, tokens, width] = x.dims();
     x.reshape([rows * tokens, width]).select(0, places.clone())

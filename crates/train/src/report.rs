@@ -1,4 +1,4 @@
-//! The numbers of a step: what sampling gave, and what the updates did.
+//! The numbers of a step, from its sampling and its updates.
 
 use std::collections::BTreeMap;
 
@@ -16,65 +16,66 @@ use crate::{
 /// The outcome of sampling a step, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SamplingReport {
-    /// Rounds of prompts.
+    /// The number of rounds of prompts.
     pub rounds: usize,
-    /// Completions, kept or not.
+    /// The number of completions, kept or not.
     pub completions: u64,
-    /// Their tokens, as far as the policy wrote them.
+    /// The number of tokens that the policy wrote in them.
     pub tokens: u64,
-    /// Completions that were cut off.
+    /// The number of completions that were cut off.
     pub truncated: u64,
-    /// Completions in which no answer could be read.
+    /// The number of completions in which no answer could be read.
     pub unparsable: u64,
-    /// Completions that could not be judged.
+    /// The number of completions that could not be judged.
     pub errors: u64,
-    /// Groups of right completions only.
+    /// The number of groups with only right completions.
     pub groups_all_right: usize,
-    /// Groups without a right one.
+    /// The number of groups without a right completion.
     pub groups_all_wrong: usize,
-    /// Seconds spent on sampling.
+    /// The seconds spent on sampling.
     pub rollout_seconds: f64,
-    /// Seconds spent on judging.
+    /// The seconds spent on judging.
     pub reward_seconds: f64,
 }
 
 /// The outcome of a step's updates, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateTotals {
-    /// Optimizer steps of the policy.
+    /// The number of optimizer steps of the policy.
     pub updates: usize,
-    /// Tokens that counted, those of a repeated mini-batch every time.
+    /// The number of tokens that counted. A repeated mini-batch counts every time.
     pub tokens: u64,
-    /// Optimizer steps, of policy or critic, that were left out because a gradient was not finite.
+    /// The number of optimizer steps, of policy or critic, that were left out because a gradient was not
+    /// finite.
     pub skipped: usize,
     /// The policy's learning rate.
     pub lr: f64,
-    /// Seconds spent on updating.
+    /// The seconds spent on updating.
     pub seconds: f64,
 }
 
-/// What sampling a step gave.
+/// The result of sampling a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sampled {
     pub(crate) kept: Vec<RewardedGroup>,
     pub(crate) all: Vec<RewardedGroup>,
-    /// The fate of each of them, by its draw; a surplus group of an earlier step may be among them.
+    /// The fate of each group by its draw; a surplus group of an earlier step may be among them.
     pub(crate) fates: BTreeMap<u64, Fate>,
-    /// For the next step.
+    /// The groups for the next step.
     pub(crate) put_aside: Vec<RewardedGroup>,
     pub(crate) rounds: usize,
     pub(crate) filtered: usize,
     pub(crate) carried: usize,
     pub(crate) stale: usize,
     pub(crate) surplus: usize,
-    /// How many of the kept groups are copies of others.
+    /// The number of kept groups that are copies of others.
     pub(crate) copied: usize,
-    /// What the prompt memory did, and the records for it; none without one.
+    /// The numbers of the prompt memory, and the new records for it; nothing without a memory.
     pub(crate) recalled: Option<Recalled>,
     pub(crate) records: BTreeMap<u64, Record>,
     pub(crate) rollout_seconds: f64,
     pub(crate) reward_seconds: f64,
-    /// Seconds in which nothing was sampled because a verdict was waited for.
+    /// The seconds in which nothing was sampled because a verdict was waited for.
     pub(crate) waited_seconds: f64,
     pub(crate) stop: Option<String>,
 }
@@ -84,14 +85,14 @@ impl Sampled {
         self.all.iter().map(|group| group.rewards.len() as u64).sum()
     }
 
-    /// Completions without a verdict.
+    /// Counts the completions without a verdict.
     pub(crate) fn errors(&self) -> u64 {
         let rewards = self.all.iter().flat_map(|group| &group.rewards);
         rewards.filter(|reward| !reward.is_judged()).count() as u64
     }
 
-    /// Rewards, verdicts and lengths are those of everything sampled: the policy as it is, and not
-    /// what the filter left of it.
+    /// Measures rewards, verdicts and lengths of everything that was sampled. So they show the policy as it
+    /// is, and not the part that the filter left.
     pub(crate) fn measure(&self, metrics: &mut Metrics) -> SamplingReport {
         let completions =
             || self.all.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
@@ -102,7 +103,7 @@ impl Sampled {
                 completions().filter(|(_, reward)| reward.score.verdict == verdict).count();
             metrics.set(format!("reward/{}", verdict.name()), of_verdict as f64);
         }
-        // Nobody knows what the others are worth.
+        // The worth of completions without a verdict is unknown.
         let judged = || completions().map(|(_, reward)| reward).filter(|reward| reward.is_judged());
         let count_judged = judged().count().max(1) as f64;
         let mean = |total: f64| total / count_judged;
@@ -130,7 +131,7 @@ impl Sampled {
                     .filter(|(completion, reward)| of(completion, reward))
                     .map(|(completion, _)| completion.count())
                     .collect();
-                // A mean of none would look like a fall to nothing.
+                // The mean of an empty list would look like a fall to nothing.
                 if !lengths.is_empty() {
                     let mean = lengths.iter().sum::<usize>() as f64 / lengths.len() as f64;
                     metrics.set(format!("rollout/length_{name}"), mean);
@@ -211,14 +212,14 @@ impl Sampled {
     }
 }
 
-/// What the updates of a step did.
+/// The result of a step's updates.
 #[derive(Default)]
 pub(crate) struct Updated {
     pub(crate) sums: Metrics,
-    /// Mean change of log-probabilities before the first update: what sampling and training
-    /// disagree by on the same weights, plus the age of surplus groups.
+    /// The mean change of log-probabilities before the first update. It is the difference between sampling
+    /// and training on the same weights, plus the effect of old surplus groups.
     pub(crate) first_change: Option<f64>,
-    /// The largest of those, and of the whole step.
+    /// The largest change before the first update, and the largest of the whole step.
     pub(crate) first_largest: Option<f64>,
     pub(crate) largest: f64,
     pub(crate) tokens: usize,
@@ -226,13 +227,14 @@ pub(crate) struct Updated {
     pub(crate) shared: f64,
     pub(crate) updates: usize,
     pub(crate) empty: usize,
-    /// One for each mini-batch, where their number of updates is adaptive.
+    /// The repeats of each mini-batch, if the number of updates is adaptive.
     pub(crate) repeats: Vec<Repeats>,
     pub(crate) grad_norm: f64,
     pub(crate) skipped: Vec<Vec<Sample>>,
-    /// True where each token is looked at.
+    /// True if the update looks at each token.
     pub(crate) looks: bool,
-    /// The completions that counted, by their groups among those that are trained on, and their places in them.
+    /// The completions that counted, by their group's place among the groups trained on, and their place in
+    /// the group.
     pub(crate) trained: BTreeMap<(u64, usize), Trained>,
     pub(crate) critic: CriticUpdates,
     pub(crate) lr: f64,
@@ -247,7 +249,7 @@ impl Updated {
         self.grad_norm += grad_norm;
     }
 
-    /// Notes what was seen of a mini-batch before an update, the policy's or the critic's alone.
+    /// Notes the numbers of a mini-batch from before an update of the policy, or of the critic alone.
     pub(crate) fn note(&mut self, mut metrics: Metrics, tokens: usize) {
         let largest = metrics.0.remove(LARGEST_CHANGE).unwrap_or(0.0);
         self.largest = self.largest.max(largest);
@@ -259,7 +261,7 @@ impl Updated {
         self.tokens += tokens;
     }
 
-    /// Means over the step's tokens; an update without tokens has none.
+    /// Sets means over the step's tokens; an update without tokens has none.
     pub(crate) fn measure(self, metrics: &mut Metrics) -> (UpdateTotals, Vec<Vec<Sample>>) {
         let totals = UpdateTotals {
             updates: self.updates,

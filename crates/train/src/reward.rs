@@ -1,4 +1,4 @@
-//! From groups to rewarded groups: judged, scaled and shaped.
+//! Turns groups into rewarded groups: judged, scaled and shaped.
 
 use firebrick_core::{
     Group, RewardScale, RewardShaper, RewardedGroup, Score, Step, Verdict, Verifier,
@@ -6,13 +6,14 @@ use firebrick_core::{
 
 use crate::TrainError;
 
-/// Judges all completions of `groups` at once, and says that the policy of `step` wrote them. What a
-/// credit is worth is `scale`'s; `shapers` come after it, in their order. A completion that could not be judged is out of
-/// the loss, whatever they say; so is one whose credit is no number, which is none.
+/// Judges all completions of `groups` at once, and notes that the policy of `step` wrote them. `scale` turns
+/// credits into rewards, and `shapers` change the rewards after that, in their order. A completion that could
+/// not be judged is out of the loss, whatever the shapers do. So is a completion whose credit is not finite:
+/// it counts as not judged.
 ///
 /// # Errors
-/// When the verifier can judge no more, and when it does not give one score for each completion: a missing
-/// one would shift every later reward onto another completion.
+/// When the verifier can judge no more, and when it does not give one score for each completion. A missing
+/// score would shift every later reward onto another completion.
 pub fn reward(
     groups: Vec<Group>,
     verifier: &dyn Verifier,
@@ -24,6 +25,7 @@ pub fn reward(
         .iter()
         .flat_map(|group| group.completions.iter().map(|completion| (&group.prompt, completion)))
         .collect();
+    // ANCHOR: tour
     let scores = verifier.score_all(&asked)?;
     if scores.len() != asked.len() {
         return Err(TrainError::Scores { expected: asked.len(), came: scores.len() });
@@ -43,9 +45,11 @@ pub fn reward(
         RewardedGroup { group, rewards }
     };
     Ok(groups.into_iter().map(&mut rewarded).collect())
+    // ANCHOR_END: tour
 }
 
-/// A credit that is not finite would make every advantage of its group so.
+/// Turns a credit that is not finite into an error. It would make every advantage of its group not finite,
+/// too.
 fn sound(score: Score) -> Score {
     match score.credit.is_finite() {
         true => score,

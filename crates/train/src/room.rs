@@ -1,4 +1,4 @@
-//! An update that the device has no memory for is cut smaller and made again.
+//! Cuts an update smaller, and makes it again, if the device has no memory for it.
 
 use firebrick_core::{Cause, Failure, guard_memory};
 use firebrick_models::{PolicyModel, parameters};
@@ -6,33 +6,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Cut, Sample, TrainError, Trainer, optim::read};
 
-/// How much of an update a device turned out to have room for at once. It changes memory and speed, and the result by
-/// rounding at most ([`Cut`]). A run begins without limits, and keeps those that it has found for as long as it goes.
+/// The limits within which an update fits into a device's memory, as far as a run has found them. They change
+/// memory and speed, and the result by rounding at most ([`Cut`]). A run begins without limits, and keeps
+/// those that it has found until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
     /// The most tokens of a micro-batch, if it is not one sequence.
     pub micro_batch_tokens: usize,
     /// The most layers that are kept whole.
     pub whole_layers: usize,
-    /// The most logits, about.
+    /// The most logits at once, roughly.
     pub logits: usize,
-    /// How often the policy's own pieces were halved ([`PolicyModel::halve_pieces`]).
+    /// The number of times that the policy's own pieces were halved ([`PolicyModel::halve_pieces`]).
     pub halvings: usize,
 }
 
 impl Default for Room {
-    /// No limits.
+    /// Sets no limits.
     fn default() -> Self {
         let most = usize::MAX;
         Room { micro_batch_tokens: most, whole_layers: most, logits: most, halvings: 0 }
     }
 }
 
-/// Logits below which a block of them is not what takes the memory.
+/// The number of logits up to which a block of them is too small to fill the memory.
 const FEW_LOGITS: usize = 1 << 16;
 
 impl Room {
-    /// The cut with its numbers within the limits.
+    /// Gives `cut` with its numbers within the limits.
     fn limit(&self, cut: Cut) -> Cut {
         Cut {
             micro_batch_tokens: cut.micro_batch_tokens.min(self.micro_batch_tokens),
@@ -43,9 +44,10 @@ impl Room {
         }
     }
 
-    /// Sets the next limit on an update of these samples that is cut like this, the cheapest first: half of a
-    /// micro-batch costs little time, layers gone through once more a quarter to a third. False when nothing is left
-    /// to cut. `vocab` is the width of the logits, and `halve` halves the policy's pieces.
+    /// Sets the next limit on an update of `samples` under `cut`, the cheapest limit first: half of a
+    /// micro-batch costs little time, and layers gone through once more cost a quarter to a third. Gives
+    /// false if nothing is left to cut. `vocab` is the width of the logits, and `halve` halves the policy's
+    /// pieces.
     fn shrink(
         &mut self,
         cut: Cut,
@@ -74,13 +76,14 @@ impl Room {
 }
 
 impl<M: PolicyModel> Trainer<M> {
-    /// Goes on with what an earlier process of the run has found out.
+    /// Goes on with the limits that an earlier process of the run has found.
     pub fn restore_room(&mut self) {
         self.updater.cut = self.state.room.limit(self.updater.cut);
         (0..self.state.room.halvings).for_each(|_| _ = self.halve_pieces());
     }
 
-    /// Halves the pieces of every model that goes through samples; false where the policy has none to halve.
+    /// Halves the pieces of every model that goes through samples. Gives false if the policy has no pieces to
+    /// halve.
     fn halve_pieces(&mut self) -> bool {
         let Trainer { policy, reference, critic, .. } = self;
         let trunk = critic.as_mut().and_then(|critic| critic.model.trunk.as_mut());
@@ -90,8 +93,8 @@ impl<M: PolicyModel> Trainer<M> {
         policy.halve_pieces()
     }
 
-    /// Does work that leaves the trainer as it was. Where the device has no memory for it, updates are cut
-    /// smaller from here on and it is done again, with the same result.
+    /// Does work that leaves the trainer as it was. If the device has no memory for it, updates are cut
+    /// smaller from here on, and the work is done again, with the same result.
     pub(crate) fn within_room<T>(
         &mut self,
         samples: &[Sample],
@@ -107,10 +110,10 @@ impl<M: PolicyModel> Trainer<M> {
         }
     }
 
-    /// Cuts updates smaller, because one of these samples met with `error`.
+    /// Cuts updates smaller, because an update of these samples met with `error`.
     ///
     /// # Errors
-    /// That one, when nothing is left to cut.
+    /// Gives `error` back if nothing is left to cut.
     pub(crate) fn shrink(
         &mut self,
         samples: &[Sample],
@@ -127,14 +130,14 @@ impl<M: PolicyModel> Trainer<M> {
         }
         self.state.room = room;
         self.updater.cut = room.limit(cut);
-        // The blocks of what has been dropped are of the old sizes.
+        // The memory of dropped tensors is in blocks of the old sizes, so it goes back to the device.
         self.policy.device().memory_cleanup();
         Ok(())
     }
 }
 
 impl TrainError {
-    /// Whether the device had no memory.
+    /// Tells whether the device had no memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         match self {
             TrainError::Device(words) => {

@@ -1,4 +1,4 @@
-//! From the groups that a step trains on to its samples.
+//! Turns the groups that a step trains on into samples.
 
 use std::borrow::Cow;
 
@@ -6,14 +6,15 @@ use firebrick_core::{AdvantageEstimator, Advantages, Metrics, Reward, RewardedGr
 
 use crate::{Sample, TrainError};
 
-/// One sample per completion. Without an estimator their advantages are 0 until a critic gives them.
+/// Makes one sample per completion. Without an estimator the advantages are 0 until a critic gives them.
 pub(crate) fn samples_of(
     groups: &[RewardedGroup],
     estimator: Option<&dyn AdvantageEstimator>,
 ) -> Result<Vec<Sample>, TrainError> {
     let mut samples = Vec::new();
     for (index, group) in groups.iter().enumerate() {
-        // By its place and not by its draw: the copy of a group is a group of its own.
+        // The group's number is its place and not its draw, because the copy of a group is a group of its
+        // own.
         let sample = |completion| Sample::new(&group.group.prompt.tokens, completion, index as u64);
         let completions = group.group.completions.iter().map(sample).zip(&group.rewards);
         samples.extend(completions.enumerate().map(|(place, (mut sample, reward))| {
@@ -22,7 +23,7 @@ pub(crate) fn samples_of(
         }));
     }
     let Some(estimator) = estimator else { return Ok(samples) };
-    // Without a verdict there is no reward that the others could be compared with.
+    // A completion without a verdict has no reward that the others could be compared with.
     let whole = groups.iter().flat_map(|group| &group.rewards).all(Reward::is_judged);
     let judged: Cow<'_, [RewardedGroup]> = match whole {
         true => groups.into(),
@@ -58,10 +59,9 @@ fn expect(what: &'static str, expected: usize, came: usize) -> Result<(), TrainE
     if came == expected { Ok(()) } else { Err(TrainError::Advantages { what, expected, came }) }
 }
 
-/// How far the policy that sampled is from the one that the update starts from; means over the tokens
-/// that count.
+/// Measures how far the old policy is from the policy that sampled, by means over the tokens that count.
 pub(crate) fn measure_importance(samples: &[Sample], cap: f64, metrics: &mut Metrics) {
-    // As the weights are rounded, or a capped one may be below its cap.
+    // The cap is rounded as the weights are; otherwise a capped weight could be below its cap.
     let cap = f64::from(cap as f32);
     let weights = samples.iter().filter(|sample| sample.live);
     let weights = weights.flat_map(|sample| sample.own().map(|place| sample.importance[place]));
@@ -75,9 +75,9 @@ pub(crate) fn measure_importance(samples: &[Sample], cap: f64, metrics: &mut Met
     }
 }
 
-/// Leaves samples out whose tokens' ratio of the two policies is outside of `range` in its geometric mean: a weight bounds what one
-/// token does, and not what a completion does that one of them would never have written. Gives their share of those that
-/// counted.
+/// Leaves out samples whose ratio between the two policies is outside `[low, high]`, as the geometric mean
+/// over their tokens. A weight bounds the effect of one token. It does not bound that of a completion that
+/// one of the two policies would never have written. Gives the share of counted samples that were left out.
 pub(crate) fn leave_out(samples: &mut [Sample], [low, high]: [f64; 2]) -> f64 {
     let (mut counted, mut left) = (0.0, 0.0);
     for sample in samples.iter_mut().filter(|sample| sample.live) {
@@ -96,8 +96,8 @@ pub(crate) fn leave_out(samples: &mut [Sample], [low, high]: [f64; 2]) -> f64 {
     left / f64::max(counted, 1.0)
 }
 
-/// By how much the two policies' log-probabilities differ. It is by the host's numbers: what the update sees is the change since
-/// its own start.
+/// Measures how far the log-probabilities of the two policies differ. It takes the host's numbers, because an
+/// update only sees the change since its own start.
 pub(crate) fn measure_change(samples: &[Sample], metrics: &mut Metrics) {
     let changes = samples.iter().filter(|sample| sample.live).flat_map(|sample| {
         let change = |place| sample.old_logprobs[place] - sample.behaviour_logprobs[place];

@@ -1,34 +1,36 @@
-//! Dynamic sampling: keep the groups that have something to teach, and sample more until there are
-//! enough; or what else is done about those that have not.
+//! Dynamic sampling, which keeps the groups that have something to teach, and samples more until there are
+//! enough. The other ways of treating groups that have nothing to teach are here too.
 
 use firebrick_core::{Fate, GroupFilter, RewardedGroup, Seed};
 use rand::{RngExt as _, seq::index};
 
-/// Keeps a group whose live accuracy rewards differ by more than `tolerance`: for right-or-wrong
-/// rewards, one with 0 < correct < group size (Yu et al. 2025, Eq. 11).
+/// Keeps a group whose live accuracy rewards differ by more than `tolerance`. For right-or-wrong rewards this
+/// is a group with 0 < correct < group size (Yu et al. 2025, Eq. 11).
 ///
-/// Largest minus smallest, and not a standard deviation: that of equal fractional rewards is not
-/// exactly 0 in floating point, which keeps groups that teach nothing. Accuracy, and not the shaped
-/// reward: a group that is all right or all wrong does not become useful by differing in length.
+/// The spread is the largest minus the smallest reward, and not a standard deviation. In floating point the
+/// standard deviation of equal fractional rewards is not exactly 0, and so would keep groups that teach
+/// nothing. The spread is one of accuracy, and not of the shaped reward: a group that is all right or all
+/// wrong does not become useful by differing in length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// Spread up to which rewards count as equal.
+    /// The spread up to which rewards count as equal.
     pub tolerance: f32,
-    /// Keeps a group of which fewer than two completions count, as SkyRL does. The lone
-    /// completion is then measured against those that overlong filtering took out, and a wrong one among
-    /// punished ones gets a positive advantage.
+    /// True if a group is kept in which fewer than two completions count, as SkyRL does. The lone completion
+    /// is then measured against those that overlong filtering took out. So a wrong completion among punished
+    /// ones gets a positive advantage.
     pub keep_lone: bool,
 }
 
 impl Spread {
-    /// Without lone completions.
+    /// Makes a filter that keeps no lone completions.
     pub fn new(tolerance: f32) -> Self {
         Spread { tolerance, keep_lone: false }
     }
 }
 
 impl GroupFilter for Spread {
-    /// A group of one has no spread to look at and is kept: a critic gives its advantages.
+    /// Tells whether the spread is larger than the tolerance. A group of one has no spread to look at and is
+    /// kept: a critic gives its advantages.
     fn keep(&self, group: &RewardedGroup) -> bool {
         let (count, low, high) = group
             .live_accuracies()
@@ -42,7 +44,7 @@ impl GroupFilter for Spread {
     }
 }
 
-/// Keeps every group: dynamic sampling switched off.
+/// Keeps every group: dynamic sampling is switched off.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KeepAll;
 
@@ -52,25 +54,25 @@ impl GroupFilter for KeepAll {
     }
 }
 
-/// What a step does about groups that the filter does not keep.
+/// The ways in which a step treats groups that the filter does not keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Dynamic {
-    /// Samples further prompts in their places, until there are enough groups (Yu et al. 2025).
+    /// Samples further prompts in place of such groups, until there are enough groups (Yu et al. 2025).
     Filter,
-    /// Puts copies of kept groups in their places, when more than this share of the step's groups
-    /// was kept; samples further prompts until it is (SkyRL's `replace`, after POLARIS).
+    /// Puts copies of kept groups in place of such groups, if more than `min_ratio` of the step's groups were
+    /// kept. Samples further prompts until then (SkyRL's `replace`, after POLARIS).
     Replace {
-        /// The share, in `[0, 1)`.
+        /// The share of the step's groups, in `[0, 1)`.
         min_ratio: f64,
     },
-    /// Leaves their places empty.
+    /// Leaves the places of such groups empty.
     Drop,
-    /// Trains on them: the filter keeps everything.
+    /// Trains on such groups: the filter keeps everything.
     Off,
 }
 
 impl Dynamic {
-    /// How many kept groups end the sampling of a step that wants `target` of them.
+    /// Gives the number of kept groups that end the sampling of a step that wants `target` groups.
     pub fn enough(self, target: usize) -> usize {
         match self {
             Dynamic::Replace { min_ratio } => {
@@ -81,8 +83,8 @@ impl Dynamic {
     }
 }
 
-/// Which of `kept` groups fill `places`, by their indices, in random order: no group twice where
-/// as many were kept (as SkyRL does).
+/// Chooses which of `kept` groups fill `places`, by their indices, in random order. No group is chosen twice
+/// if enough groups were kept (as SkyRL does).
 pub fn copies(kept: usize, places: usize, seed: Seed) -> Vec<usize> {
     let mut rng = seed.rng();
     match kept {
@@ -95,25 +97,26 @@ pub fn copies(kept: usize, places: usize, seed: Seed) -> Vec<usize> {
 /// The kept groups of a step, while they are being collected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refill {
-    /// How many groups the update wants.
+    /// The number of groups that the update wants.
     pub target: usize,
-    /// How many of them end the sampling; see [`Dynamic::enough`].
+    /// The number of kept groups that end the sampling; see [`Dynamic::enough`].
     pub enough: usize,
-    /// After so many rounds sampling ends, full or not; 0 means never.
+    /// The number of rounds after which sampling ends, full or not; 0 means never.
     pub max_rounds: usize,
-    /// Kept groups, oldest first.
+    /// The kept groups, oldest first.
     pub kept: Vec<RewardedGroup>,
-    /// Rounds sampled so far, a last one begun included: a round is as many prompts as the step wants groups.
+    /// The number of rounds sampled so far, counting a last round that has begun. A round is as many prompts
+    /// as the step wants groups.
     pub rounds: usize,
-    /// Groups that were sampled and not kept.
+    /// The number of groups that were sampled and not kept.
     pub filtered: usize,
-    /// Surplus groups of an earlier step among those that were kept.
+    /// The number of kept groups that are surplus groups of an earlier step.
     carried: usize,
-    /// Prompts that were asked for.
+    /// The number of prompts that were asked for.
     asked: usize,
 }
 
-/// Whether a [`Refill`] needs another round.
+/// The state of a [`Refill`], which tells whether another round is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
     /// Enough groups are there.
@@ -125,7 +128,7 @@ pub enum Filled {
 }
 
 impl Refill {
-    /// Nothing sampled yet; `kept` are surplus groups of an earlier step.
+    /// Begins with nothing sampled yet; `kept` are surplus groups of an earlier step.
     pub fn new(target: usize, max_rounds: usize, kept: Vec<RewardedGroup>) -> Self {
         let carried = kept.len();
         Refill {
@@ -140,9 +143,9 @@ impl Refill {
         }
     }
 
-    /// Appends a group, if it survives the filter.
+    /// Adds a group, if it survives the filter.
     pub fn take(&mut self, group: RewardedGroup, filter: &dyn GroupFilter) -> Fate {
-        // Without a live completion there is nothing to train on, whatever the filter says.
+        // A group without a live completion has nothing to train on, whatever the filter says.
         let fate = if !group.rewards.iter().any(|reward| reward.live) {
             Fate::Masked
         } else if filter.keep(&group) {
@@ -157,7 +160,7 @@ impl Refill {
         fate
     }
 
-    /// Whether there is enough.
+    /// Tells whether there are enough groups.
     pub fn status(&self) -> Filled {
         if self.kept.len() >= self.enough {
             Filled::Full
@@ -168,9 +171,9 @@ impl Refill {
         }
     }
 
-    /// How many more prompts to sample, while `in_flight` groups have not been taken: at first as many as
-    /// groups are missing, then as many as should fill the step at the rate seen so far, at most a step's
-    /// worth in flight and no more than `max_rounds` in all.
+    /// Gives the number of further prompts to sample, while `in_flight` groups have not been taken. At first
+    /// it is the number of missing groups, then the number that should fill the step at the rate seen so far.
+    /// At most a step's worth is in flight, and at most `max_rounds` in all.
     pub fn want(&self, in_flight: usize) -> usize {
         if self.status() != Filled::NeedMore {
             return 0;
@@ -179,12 +182,12 @@ impl Refill {
             return self.first();
         }
         let judged = self.kept.len() - self.carried + self.filtered;
-        // As if one more had been kept: the first group without spread is no sign that all are.
+        // The rate counts one more group as kept: the first group without spread is no sign that all are.
         let rate = (judged - self.filtered + 1) as f64 / (judged + 1) as f64;
         let missing = self.enough - self.kept.len();
         let wanted = ((missing as f64 / rate).ceil() as usize).min(self.target);
         let more = wanted.saturating_sub(in_flight);
-        // Prompts that are prefilled together cost less.
+        // A few prompts more can wait, because prompts that are prefilled together cost less.
         if in_flight > 0 && more < self.target.div_ceil(4) { 0 } else { more.min(self.left()) }
     }
 
@@ -195,7 +198,7 @@ impl Refill {
         self.rounds = 1 + after_first.div_ceil(self.target.max(1));
     }
 
-    /// How many prompts may still be asked for.
+    /// Gives the number of prompts that may still be asked for.
     fn left(&self) -> usize {
         match self.max_rounds {
             0 => usize::MAX,
@@ -206,12 +209,12 @@ impl Refill {
         }
     }
 
-    /// Prompts of the first round.
+    /// Gives the number of prompts of the first round.
     fn first(&self) -> usize {
         self.target.saturating_sub(self.carried).max(1)
     }
 
-    /// The groups to train on, and the surplus.
+    /// Gives the groups to train on, and the surplus.
     pub fn finish(mut self) -> (Vec<RewardedGroup>, Vec<RewardedGroup>) {
         let surplus = self.kept.split_off(self.target.min(self.kept.len()));
         (self.kept, surplus)
@@ -245,8 +248,8 @@ mod tests {
 
     #[test]
     fn a_lone_completion_has_nothing_to_be_compared_with() {
-        // Wrong, and better than its two neighbours, which were cut off and punished: in the group's mean
-        // of −5/3 its reward of −1 is an advantage.
+        // The lone completion is wrong, and better than its two neighbours, which were cut off and punished:
+        // with the group's mean of −5/3, its reward of −1 gives a positive advantage.
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         let mut rewards = vec![scale.reward(Score::wrong("2")); 3];
         for reward in &mut rewards[1..] {

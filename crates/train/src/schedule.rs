@@ -1,13 +1,15 @@
+//! Schedules of the learning rate: constant, linear and cosine, with or without warm-up.
+
 use std::f64::consts::PI;
 
 use crate::TrainError;
 
-/// The learning rate of each step: of a rollout step, however many updates it makes.
+/// The learning rate of each rollout step, however many updates the step makes.
 ///
-/// The rate follows from the step alone. So a resumed run has it without a state, and a step that is done
-/// again after a crash has the same. burn's schedulers count their own calls, keep that count in a
-/// record, refuse a rate of 0 or above 1, and its cosine rises again after its end: the formulas here are
-/// theirs, as functions of the step.
+/// The rate depends on the step alone. So a resumed run needs no state for it, and a step that is done again
+/// after a crash has the same rate. burn's schedulers count their own calls, keep that count in a record, and
+/// refuse a rate of 0 or above 1. Its cosine rises again after its end. The formulas here are burn's, as
+/// functions of the step.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no schedule of the learning rate",
     label = "the trait `firebrick_train::LrSchedule` is missing",
@@ -15,8 +17,8 @@ use crate::TrainError;
             gives the rate of any step"
 )]
 pub trait LrSchedule: Send + Sync {
-    /// The rate of the step that follows after `step` others, 0 for the first; finite and at least 0. The
-    /// policy's steps are counted from the end of the critic's warm-up.
+    /// Gives the rate of the step that follows after `step` others, 0 for the first; finite and at least 0.
+    /// The policy's steps are counted from the end of the critic's warm-up.
     fn lr(&self, step: u64) -> f64;
 }
 
@@ -26,7 +28,7 @@ impl<S: LrSchedule + ?Sized> LrSchedule for Box<S> {
     }
 }
 
-/// The same rate at every step.
+/// One rate for every step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConstantLr {
     /// The rate.
@@ -41,15 +43,15 @@ impl LrSchedule for ConstantLr {
 
 /// A straight line: `from · (1 − step / steps) + to · step / steps`, then `to`.
 ///
-/// The first of `steps` steps has `from`, the last is one before `to`: a run of that length that ends at 0
-/// has no step at 0.
+/// The first of `steps` steps has `from`, and the last is one step before `to`. So a run of that length that
+/// ends at 0 has no step at 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinearDecay {
     /// The rate of the first step.
     pub from: f64,
     /// The rate after `steps` steps.
     pub to: f64,
-    /// How many steps it takes.
+    /// The number of steps that the line takes.
     pub steps: u64,
 }
 
@@ -68,7 +70,7 @@ pub struct CosineDecay {
     pub from: f64,
     /// The rate after `steps` steps.
     pub to: f64,
-    /// How many steps it takes.
+    /// The number of steps that the curve takes.
     pub steps: u64,
 }
 
@@ -81,15 +83,15 @@ impl LrSchedule for CosineDecay {
 
 /// A straight line up to the first rate of another schedule, which then begins.
 ///
-/// Step k of n, counted from 1, has k / n of it. With `from_zero`, as in verl, it has (k − 1) / n: the first
-/// step then samples and judges, and trains at a rate of 0.
+/// Step k of n, counted from 1, has k / n of that rate. With `from_zero`, as in verl, it has (k − 1) / n: the
+/// first step then samples and judges, and trains at a rate of 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LrWarmup<S> {
-    /// Steps of the line; 0 leaves it out.
+    /// The number of steps of the line; 0 leaves the line out.
     pub steps: u64,
-    /// Gives the first step a rate of 0.
+    /// True if the first step has a rate of 0.
     pub from_zero: bool,
-    /// The schedule that follows; its step 0 is the first after the line.
+    /// The schedule that follows; its step 0 is the first step after the line.
     pub then: S,
 }
 
@@ -103,22 +105,22 @@ impl<S: LrSchedule> LrSchedule for LrWarmup<S> {
     }
 }
 
-/// A straight line from 0 at step 0 to `lr` at step `warmup_steps`, then constant: verl's formula, which
-/// verl enters at 0 and [`LrWarmup`] at 1.
+/// Gives the rate on a straight line from 0 at step 0 to `lr` at step `warmup_steps`, and `lr` after that.
+/// The formula is verl's; verl enters it at step 0, and [`LrWarmup`] at step 1.
 pub fn constant_with_warmup(lr: f64, warmup_steps: u64, step: u64) -> f64 {
     if step < warmup_steps { lr * step as f64 / warmup_steps as f64 } else { lr }
 }
 
-/// The rate that training uses.
+/// Gives the rate that training uses.
 ///
 /// # Errors
-/// When the schedule gives none: weights moved by a rate that is no number are lost.
+/// When the schedule gives none: weights moved by a rate that is not a number are lost.
 pub(crate) fn rate(schedule: &dyn LrSchedule, step: u64) -> Result<f64, TrainError> {
     let lr = schedule.lr(step);
     if lr.is_finite() && lr >= 0.0 { Ok(lr) } else { Err(TrainError::Rate { step, lr }) }
 }
 
-/// How much of `steps` is done, at most 1.
+/// Gives the share of `steps` that is done, at most 1.
 fn share(step: u64, steps: u64) -> f64 {
     if step < steps { step as f64 / steps as f64 } else { 1.0 }
 }
@@ -139,7 +141,7 @@ mod tests {
     fn a_warm_up_begins_above_zero_and_ends_at_the_rate() {
         let warmup = LrWarmup { steps: 4, from_zero: false, then: ConstantLr { lr: 0.5 } };
         assert_eq!(rates(warmup, 6), [0.125, 0.25, 0.375, 0.5, 0.5, 0.5]);
-        // Verl's: the same line, one step later.
+        // verl's line is the same, one step later.
         let verl = LrWarmup { from_zero: true, ..warmup };
         assert_eq!(rates(verl, 6), [0.0, 0.125, 0.25, 0.375, 0.5, 0.5]);
         assert_eq!(rates(LrWarmup { steps: 1, ..warmup }, 2), [0.5, 0.5]);
@@ -167,12 +169,12 @@ mod tests {
             assert!((linear.lr(step) - burns_linear.step().base()).abs() < 1e-18, "{step}");
             assert!((cosine.lr(step) - burns_cosine.step().base()).abs() < 1e-18, "{step}");
         }
-        // Both ends to the bit, and then no further.
+        // Both ends are exact to the bit, and the rate goes no further.
         for schedule in [&linear as &dyn LrSchedule, &cosine] {
             assert_eq!((schedule.lr(0), schedule.lr(steps)), (from, to));
             assert_eq!((schedule.lr(steps + 1), schedule.lr(u64::MAX)), (to, to));
         }
-        // Half of the way is half of the sum: cos(π / 2) = 0.
+        // Half of the way gives half of the sum: cos(π / 2) = 0.
         let half = CosineDecay { from: 1.0, to: 0.5, steps: 2 }.lr(1);
         assert!((half - 0.75).abs() < 1e-15, "{half}");
     }

@@ -1,3 +1,5 @@
+//! The training loop: one step publishes weights, samples, judges and updates.
+
 use std::{collections::BTreeMap, time::Instant};
 
 use burn::module::Module;
@@ -21,60 +23,60 @@ use crate::{
     samples::{leave_out, measure_change, measure_importance, samples_of},
 };
 
-/// The DAPO loop over a policy. Everything that it is made of can be exchanged.
+/// The DAPO loop over a policy. Each of its parts can be exchanged.
 ///
-/// A step publishes the weights, samples, and updates, one after the other: then every completion comes
-/// from the policy that is trained on it. With [`TrainConfig::max_staleness`] it publishes, and samples the next step while it
-/// updates. A completion tells which weights wrote it, and a sample keeps the log-probabilities of the policy that wrote it
-/// apart from those of the policy that the update starts from.
+/// A step publishes the weights, samples, and updates, one after the other. So every completion comes from
+/// the policy that is trained on it. With [`TrainConfig::max_staleness`] it publishes, and samples the next
+/// step while it updates. A completion tells which weights wrote it, and a sample keeps the log-probabilities
+/// of the policy that wrote it apart from those of the policy that the update starts from.
 pub struct Trainer<M: Module> {
     /// The policy in training.
     pub policy: M,
-    /// The frozen policy of the KL penalty; only where the objective asks for one.
+    /// The frozen policy of the KL penalty; `None` unless the objective asks for one.
     pub reference: Option<M>,
-    /// Gives advantages token by token; without one the task's estimator gives them.
+    /// The critic, which gives advantages token by token. Without a critic the task's estimator gives them.
     pub critic: Option<Critic<M>>,
-    /// Samples completions.
+    /// The engine that samples completions.
     pub engine: Box<dyn RolloutEngine<M>>,
-    /// Gives prompts.
+    /// The source of the prompts.
     pub source: Box<dyn PromptSource>,
-    /// Judges completions.
+    /// The task, which judges completions.
     pub task: Task,
-    /// What is counted in the completions' texts.
+    /// The phrases that are counted in the completions' texts.
     pub phrases: Phrases,
-    /// Turns samples into gradients.
+    /// The updater, which turns samples into gradients.
     pub updater: Updater,
-    /// Turns gradients into weights.
+    /// The optimizer, which turns gradients into weights.
     pub optimizer: Box<dyn Optimizer<M>>,
-    /// The policy's learning rate; its first step is the first that moves the policy.
+    /// The schedule of the policy's learning rate; its first step is the first that moves the policy.
     pub schedule: Box<dyn LrSchedule>,
-    /// Sizes and rules.
+    /// The sizes and rules of the loop.
     pub config: TrainConfig,
     /// The run's randomness.
     pub seed: Seed,
-    /// What a resumed run needs, besides weights and optimizer.
+    /// The state that a resumed run needs, besides weights and optimizer.
     pub state: TrainerState,
-    /// Whether the weights are on the way from one step to the next: true from a step's first update
-    /// to its end, and after a device failed in between.
+    /// True if the weights are on the way from one step to the next: from a step's first update to its end,
+    /// and after a device failed in between.
     pub midway: bool,
 }
 
-/// From completions to advantages.
+/// The way from completions to advantages.
 pub struct Task {
-    /// Scores a completion.
+    /// The verifier, which scores a completion.
     pub verifier: Box<dyn Verifier>,
-    /// The ends of the accuracy reward.
+    /// The scale, which gives the ends of the accuracy reward.
     pub scale: RewardScale,
-    /// Applied in order.
+    /// The shapers of the reward, applied in order.
     pub shapers: Vec<Box<dyn RewardShaper>>,
-    /// Decides which groups are trained on.
+    /// The filter, which decides which groups are trained on.
     pub filter: Box<dyn GroupFilter>,
-    /// From the step's rewards to advantages; none where a critic gives them.
+    /// The estimator that turns the step's rewards into advantages; `None` if a critic gives them.
     pub advantage: Option<Box<dyn AdvantageEstimator>>,
 }
 
 impl Task {
-    /// Judges and shapes what the policy of `step` wrote.
+    /// Judges and shapes the completions of the policy of `step`.
     pub(crate) fn reward(
         &self,
         groups: Vec<Group>,
@@ -84,74 +86,80 @@ impl Task {
     }
 }
 
-/// Sizes and rules of the loop.
+/// The sizes and rules of the loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainConfig {
-    /// Completions per prompt.
+    /// The number of completions per prompt.
     pub group_size: usize,
-    /// Groups per step.
+    /// The number of groups per step.
     pub prompts_per_step: usize,
-    /// What is done about groups that the task's filter does not keep.
+    /// The treatment of groups that the task's filter does not keep.
     pub dynamic: Dynamic,
-    /// Which prompts are not sampled, from what earlier groups of theirs were like.
+    /// The memory, which picks prompts that are not sampled because of their earlier groups.
     pub memory: Option<Memory>,
-    /// So many times a step's prompts are sampled at most; 0 means as often as it takes.
+    /// The largest number of rounds in a step, each of as many prompts as the step wants groups; 0 means no
+    /// limit.
     pub max_rounds: usize,
-    /// What happens when they did not suffice.
+    /// The action of a step if its rounds did not suffice.
     pub on_cap: OnCap,
-    /// Keep surplus groups for the next step.
+    /// True if surplus groups are kept for the next step.
     pub keep_surplus: bool,
-    /// How many steps the policy may be ahead of the weights that a step is sampled with, but for surplus groups: 0, or 1.
+    /// The number of steps that the policy may be ahead of the weights that a step is sampled with, surplus
+    /// groups aside: 0 or 1.
     pub max_staleness: u64,
-    /// No step after this one is sampled before its turn.
+    /// The last step that may be sampled before its turn.
     pub last_step: Step,
-    /// How many steps old a surplus group may be when it is used.
+    /// The largest age of a surplus group, in steps, when it is used.
     pub max_surplus_age: u64,
-    /// Completions per optimizer update.
+    /// The number of completions per optimizer update.
     pub mini_batch: usize,
-    /// How many updates a mini-batch gets; without a rule it is one.
+    /// The rule for the number of updates of a mini-batch; `None` means one update.
     pub adaptive: Option<AdaptiveUpdates>,
-    /// How training completions are drawn.
+    /// The way in which training completions are drawn.
     pub sampling: Sampling,
-    /// Weighs tokens by how much more likely the policy that the update starts from would have sampled
-    /// them than the one that did, at most so many times ([`Sample::weigh`]). The log-probabilities of the
-    /// update's own policy are then computed anew before it. For engines whose numerics or weights are
-    /// others than the trainer's.
+    /// The cap of importance weights ([`Sample::weigh`]), if tokens are weighted. A weight is how much more
+    /// likely the policy that the update starts from would have sampled the token than the policy that did.
+    /// The log-probabilities of the first policy are then computed anew before the update. This is for
+    /// engines whose numerics or weights differ from the trainer's.
     pub importance_cap: Option<f64>,
-    /// With a cap: completions are left out whose tokens are less likely than so many times, or more likely than so many, under the
-    /// policy that the update starts from, in their geometric mean.
+    /// The smallest and the largest ratio between these two policies, as the geometric mean over a
+    /// completion's tokens. Completions outside are left out. It only applies with a cap.
     pub importance_range: Option<[f64; 2]>,
-    /// Whose log-probabilities are the old policy's; with a cap they are recomputed.
+    /// The source of the old policy's log-probabilities; with a cap they are recomputed.
     pub old_logprobs: OldLogprobs,
-    /// Every so many steps each token's ratio and entropy are read ([`StepReport::trained`]); 0 is never.
+    /// The number of steps from one look at each token's ratio and entropy to the next
+    /// ([`StepReport::trained`]); 0 means never.
     pub look_every: u64,
-    /// The largest share of completions that may have no verdict, in [0, 1]: above it nothing is learnt or measured.
+    /// The largest share of completions that may have no verdict, in [0, 1]. Above it nothing is learnt or
+    /// measured.
     pub max_errors: f64,
 }
 
-/// Whose log-probabilities the loss takes for those of the policy that an update starts from.
+/// The source of the log-probabilities that the loss takes for those of the policy that an update starts
+/// from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OldLogprobs {
-    /// The updater's, while they differ from the engine's by more than [`OldLogprobs::BOUND`]; and at first, where
-    /// products are in a format that makes it likely.
+    /// The updater gives them if they differ from the engine's by more than [`OldLogprobs::BOUND`]. Before
+    /// the difference is known, it gives them if the format of products makes such a difference likely. With
+    /// [`TrainConfig::max_staleness`] the engine gives them.
     #[default]
     Auto,
-    /// The engine's.
+    /// The engine gives them.
     Sampled,
-    /// The updater's.
+    /// The updater gives them.
     Recomputed,
 }
 
 impl OldLogprobs {
-    /// The mean difference, on the same weights, from which on they are recomputed. A fortieth of DAPO's lower clip: what two
-    /// ways of rounding differ by should not clip a token.
+    /// The mean difference, on the same weights, above which log-probabilities are recomputed. It is a
+    /// fortieth of DAPO's lower clip: the difference between two ways of rounding should not clip a token.
     pub const BOUND: f64 = 0.005;
 }
 
 impl TrainConfig {
-    /// Rounds of sampling after which a step goes on with what it has. One, where groups that are
-    /// missing are meant to be missing: those that were dropped, and, without dynamic sampling, those
-    /// that the memory left out.
+    /// Gives the number of sampling rounds after which a step goes on with the groups that it has. It is one
+    /// if missing groups are meant to be missing: groups that were dropped, and, without dynamic sampling,
+    /// groups that the memory left out.
     pub fn rounds(&self) -> usize {
         match self.dynamic {
             Dynamic::Filter | Dynamic::Replace { .. } => self.max_rounds,
@@ -160,7 +168,7 @@ impl TrainConfig {
         }
     }
 
-    /// Whether a step with too few groups after its rounds is one for [`OnCap`].
+    /// Tells whether [`OnCap`] decides about a step with too few groups after its rounds.
     pub(crate) fn wants_all(&self) -> bool {
         match self.dynamic {
             Dynamic::Filter | Dynamic::Replace { .. } => true,
@@ -170,10 +178,10 @@ impl TrainConfig {
     }
 }
 
-/// What a step does when sampling reached its cap with too few groups.
+/// The actions of a step that reached its sampling cap with too few groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnCap {
-    /// Trains on those there are; the loss is divided by their tokens.
+    /// Trains on the groups that there are; the loss is divided by their tokens.
     TrainSmaller,
     /// Ends the run, cleanly.
     Stop,
@@ -192,19 +200,19 @@ pub enum Phase {
     Eval,
 }
 
-/// Hears how far a phase has come.
+/// Hears about the progress of a phase.
 pub trait Observer {
-    /// `phase` begins and will take `total` units: completions for a rollout, mini-batches for an
+    /// Hears that `phase` begins and will take `total` units: completions for a rollout, mini-batches for an
     /// update.
     fn begin(&mut self, phase: Phase, total: usize);
 
-    /// The phase will take so many units more than it said.
+    /// Hears that the phase will take `units` more than `begin` said.
     fn extend(&mut self, units: usize);
 
-    /// So many more units are done.
+    /// Hears that `units` more are done.
     fn advance(&mut self, units: usize);
 
-    /// The phase has ended.
+    /// Hears that the phase has ended.
     fn end(&mut self);
 }
 
@@ -216,37 +224,36 @@ impl Observer for () {
     fn end(&mut self) {}
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub struct StepReport {
     /// The outcome of sampling.
     pub sampling: SamplingReport,
     /// The outcome of the updates.
     pub update: UpdateTotals,
-    /// All of its numbers by name, for whoever records them.
+    /// All numbers of the step by name, for the record.
     pub metrics: Metrics,
     /// Every group that was sampled, kept or not.
     pub groups: Vec<RewardedGroup>,
-    /// The fate of each, by its draw.
+    /// The fate of each group, by its draw.
     pub fates: BTreeMap<u64, Fate>,
-    /// The completions that counted in an update, by the draws of their groups and their places in them. A group may be of an
-    /// earlier step.
+    /// The completions that counted in an update, by the draws of their groups and their places in them. A
+    /// group may be of an earlier step.
     pub trained: BTreeMap<(u64, usize), Trained>,
-    /// Mini-batches that were skipped because their gradient was not finite.
+    /// The mini-batches that were skipped because their gradient was not finite.
     pub skipped: Vec<Vec<Sample>>,
-    /// Why the run should end here, if it should.
+    /// The reason why the run should end here, if it should.
     pub stop: Option<String>,
 }
 
 impl<M: PolicyModel> Trainer<M> {
-    /// One step: rollouts, rewards, advantages, updates.
+    /// Does one step: rollouts, rewards, advantages, updates.
     ///
     /// # Errors
-    /// When the engine or the device fails, or the cap was reached and the configuration makes
-    /// that an error. The state is then as it was after the step before, as it is when the cap ends
-    /// the run without one, but for the count of sampled completions; a device that fails during
-    /// the updates, or a step that is interrupted there, leaves weights between the two, and
-    /// [`Trainer::midway`] says so.
+    /// When the engine or the device fails, or the cap was reached and the configuration makes that an error.
+    /// The state is then as it was after the previous step, except for the count of sampled completions.
+    /// This also holds if the cap ends the run without an error. If a device fails during the updates, or the
+    /// step is interrupted there, the weights are between two steps, and [`Trainer::midway`] is true.
     pub fn step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
         let TrainerState { generated, skipped_in_a_row, .. } = self.state;
         let report = self.whole_step(observer);
@@ -255,7 +262,7 @@ impl<M: PolicyModel> Trainer<M> {
             Err(TrainError::Interrupted | TrainError::Rollout(RolloutError::Interrupted))
         );
         if interrupted && !self.midway {
-            // It comes again, and counts then.
+            // The step will be done again, and counts then.
             (self.state.generated, self.state.skipped_in_a_row) = (generated, skipped_in_a_row);
         }
         report
@@ -272,6 +279,7 @@ impl<M: PolicyModel> Trainer<M> {
             (Some(_), Some(_)) => return Err(TrainError::TwoAdvantages),
             _ => {}
         }
+        // ANCHOR: tour
         self.publish()?;
         let (mut sampled, cursor) = match self.state.ahead.clone().filter(|it| it.step == step) {
             Some(ahead) => {
@@ -298,13 +306,14 @@ impl<M: PolicyModel> Trainer<M> {
         } else {
             self.update(step, samples, observer)?
         };
+        // ANCHOR_END: tour
         self.state.step = step;
         self.state.surplus = surplus;
         self.state.memory.extend(records);
         self.state.cursor = cursor;
         self.state.ahead = ahead;
         self.midway = false;
-        // What an older policy wrote differs by more than rounding.
+        // Completions of an older policy differ by more than rounding.
         let (mean, most) = staleness(&sampled.kept, step);
         let fresh = most == 0.0;
         let mut report = self.report(sampled, updated, began);
@@ -318,7 +327,7 @@ impl<M: PolicyModel> Trainer<M> {
         Ok(report)
     }
 
-    /// Gives the policy as it is to the engine: what is sampled from now on comes from it.
+    /// Gives the present policy to the engine, which samples from it from now on.
     ///
     /// # Errors
     /// When the engine fails.
@@ -326,8 +335,8 @@ impl<M: PolicyModel> Trainer<M> {
         Ok(self.engine.publish(&self.policy, self.state.step)?)
     }
 
-    /// Accuracy of the current policy on `prompts`, with the same random numbers at every step, so
-    /// that a curve shows the policy's change and not the draw's. The groups come back as well.
+    /// Measures the accuracy of the present policy on `prompts`, with the same random numbers at every step,
+    /// so that a curve shows the policy's change and not the draw's. Gives the groups as well.
     ///
     /// # Errors
     /// When the engine fails, or too many completions could not be judged.
@@ -351,7 +360,7 @@ impl<M: PolicyModel> Trainer<M> {
         Ok((report, groups))
     }
 
-    /// Ends where too many of the completions have no verdict.
+    /// Fails if too many of the completions have no verdict.
     pub(crate) fn bear(&self, errors: u64, completions: u64) -> Result<(), TrainError> {
         let most = self.config.max_errors;
         match errors as f64 > most * completions as f64 {
@@ -377,7 +386,8 @@ impl<M: PolicyModel> Trainer<M> {
         sampled
     }
 
-    /// The kept groups as samples, with their advantages; token by token from a critic, if there is one.
+    /// Makes samples of the kept groups, with their advantages. A critic, if there is one, gives them token
+    /// by token.
     fn samples(&mut self, groups: &[RewardedGroup]) -> Result<(Vec<Sample>, Metrics), TrainError> {
         let mut samples = samples_of(groups, self.task.advantage.as_deref())?;
         let mut metrics = Metrics::default();
@@ -411,12 +421,13 @@ impl<M: PolicyModel> Trainer<M> {
         Ok((samples, metrics))
     }
 
-    /// Whether the log-probabilities that came with the samples are not taken for the old policy's.
+    /// Tells whether log-probabilities are computed anew for the old policy, instead of taking those of the
+    /// samples.
     fn recomputes(&self) -> bool {
         match self.config.old_logprobs {
             OldLogprobs::Sampled => false,
             OldLogprobs::Recomputed => true,
-            // The difference is the age's, and the ratio is to show it.
+            // Here the age of the weights makes the difference, and the ratio has to show it.
             OldLogprobs::Auto if self.config.max_staleness > 0 => false,
             OldLogprobs::Auto => match self.state.logprob_diff {
                 Some(difference) => difference > OldLogprobs::BOUND,
@@ -425,7 +436,7 @@ impl<M: PolicyModel> Trainer<M> {
         }
     }
 
-    /// Tells if a gradient that was not finite is to be made again with a smaller loss scale.
+    /// Tells whether a gradient that was not finite is to be made again with a smaller loss scale.
     pub(crate) fn scale_again(&mut self, outcome: &StepOutcome) -> bool {
         let scale = &mut self.state.loss_scale;
         if self.policy.compute() != Compute::F16 {
@@ -437,8 +448,8 @@ impl<M: PolicyModel> Trainer<M> {
         outcome.skipped && scale.overflows()
     }
 
-    /// Optimizer updates over shuffled mini-batches, of equal size as far as that goes: a last one
-    /// of a few leftovers would move the weights as far as a whole one, with more noise.
+    /// Makes optimizer updates over shuffled mini-batches of nearly equal size. A last mini-batch of a few
+    /// leftovers would move the weights as far as a whole one, with more noise.
     pub(crate) fn update(
         &mut self,
         step: u64,
@@ -469,7 +480,8 @@ impl<M: PolicyModel> Trainer<M> {
         Ok(updated)
     }
 
-    /// What a mini-batch is made of: completions; whole groups where the loss is a mean over each.
+    /// Gives the units that mini-batches are made of: completions, or whole groups if the loss is a mean over
+    /// each group.
     fn units(&self, samples: Vec<Sample>) -> Vec<Vec<Sample>> {
         let whole_groups = self.updater.aggregation == Aggregation::PromptMean;
         let mut units: Vec<Vec<Sample>> = Vec::new();
@@ -484,7 +496,7 @@ impl<M: PolicyModel> Trainer<M> {
 
     fn report(&self, sampled: Sampled, mut updated: Updated, began: Instant) -> StepReport {
         let mut metrics = Metrics::default();
-        // A group and its copies have one draw.
+        // A group and its copies have the same draw.
         let trained = std::mem::take(&mut updated.trained).into_iter();
         let trained = trained.map(|((group, place), trained)| {
             ((sampled.kept[group as usize].group.draw, place), trained)
@@ -504,7 +516,8 @@ impl<M: PolicyModel> Trainer<M> {
     }
 }
 
-/// How many steps the policy of `step` is ahead of those that wrote its completions: the mean, and the most.
+/// Measures how many steps the policy of `step` is ahead of the policies that wrote its completions: the
+/// mean, and the most.
 fn staleness(groups: &[RewardedGroup], step: Step) -> (f64, f64) {
     let completions = groups.iter().flat_map(|group| &group.group.completions);
     let ages = completions.map(|it| (step - 1).saturating_sub(it.policy_version) as f64);

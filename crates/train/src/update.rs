@@ -1,3 +1,5 @@
+//! One update: the gradient of all samples, made in pieces, and the optimizer's step.
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -28,51 +30,53 @@ use crate::{
 
 /// Turns samples into one optimizer step.
 pub struct Updater {
-    /// What is minimised.
+    /// The loss to minimise.
     pub objective: Objective,
-    /// Weight of the loss of experts' uneven loads ([`Loads::loss`]); 0 is none. The loads are those of all the update's
-    /// tokens, for which it goes forward through the policy once more. No prompt is shared then: each of its completions
-    /// counts it, however the update is cut.
+    /// The weight of the loss of experts' uneven loads ([`Loads::loss`]); 0 means no such loss. The loads are
+    /// counted over all tokens of the update, in one more forward pass through the policy. No prompt is
+    /// shared then: each of its completions counts it, however the update is cut.
     pub router_aux_loss_coef: f64,
-    /// Set from outside when the run is to end: what is being computed then ends with an error, before its next
-    /// micro-batch.
+    /// A flag that is set from outside if the run is to end. The computation then ends with an error, before
+    /// its next micro-batch.
     pub interrupted: Arc<AtomicBool>,
-    /// How token losses become one number.
+    /// The way in which token losses become one number.
     pub aggregation: Aggregation,
-    /// Divisor of one completion for [`Aggregation::Constant`], in tokens.
+    /// The divisor of one completion for [`Aggregation::Constant`], in tokens.
     pub constant_length: usize,
-    /// What the loss is multiplied by on the way back, and its gradient divided by at the end, so that small parts of it are
-    /// not lost in a format of few exponents: a power of two, or 1.
+    /// The factor of the loss on the way back; its gradient is divided by it at the end. So small parts of
+    /// the gradient are not lost in a format of few exponents. A power of two, or 1.
     pub loss_scale: f64,
     /// The temperature that the samples were drawn at.
     pub temperature: f64,
-    /// How the work is cut.
+    /// The way in which the work is cut.
     pub cut: Cut,
-    /// The devices that compute it beside the policy's.
+    /// The devices that compute the update beside the policy's.
     pub others: Others,
 }
 
-/// How an update is cut into pieces: changes memory and speed, and the result by rounding at most. Where matrices
-/// are multiplied in bfloat16, that is the rounding of bfloat16.
+/// The way in which an update is cut into pieces. It changes memory and speed, and the result by rounding at
+/// most. If matrices are multiplied in bfloat16, that is the rounding of bfloat16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Tokens per micro-batch, padding included where the policy does not pack: bounds activations.
+    /// The number of tokens per micro-batch, padding included if the policy does not pack: bounds
+    /// activations.
     pub micro_batch_tokens: usize,
-    /// Logits that are there at once, about: bounds the widest tensor.
+    /// The number of logits that are there at once, roughly: bounds the widest tensor.
     pub logits: usize,
-    /// The most logits of a micro-batch that wait for its backward pass; where there are more, they are made twice.
+    /// The most logits of a micro-batch that wait for its backward pass. If there are more, they are made
+    /// twice.
     pub waiting_logits: usize,
-    /// Layers, from the last, of which everything is kept that their backward pass needs; of the others the
-    /// input is, and they are gone through once more.
+    /// The number of layers, from the last, that keep everything that their backward pass needs. The other
+    /// layers keep their input, and are gone through once more.
     pub whole_layers: usize,
-    /// Whether those inputs wait in the machine's memory.
+    /// True if those inputs wait in the machine's memory.
     pub offload: bool,
-    /// Whether completions of one prompt share it; `None` decides by how many tokens that saves.
+    /// True if completions of one prompt share it; `None` decides by the number of tokens that sharing saves.
     pub share_prompts: Option<bool>,
 }
 
 impl Default for Cut {
-    /// Nothing is cut, and every layer is kept whole.
+    /// Cuts nothing, and keeps every layer whole.
     fn default() -> Self {
         Cut {
             micro_batch_tokens: usize::MAX,
@@ -86,7 +90,7 @@ impl Default for Cut {
 }
 
 impl Cut {
-    /// How the micro-batches of these samples lie.
+    /// Gives the layout of the micro-batches of these samples.
     fn layout(&self, samples: &[Sample], packs: bool) -> Layout {
         let pays = || share_saved(samples, self.micro_batch_tokens) >= SHARING_PAYS;
         match packs {
@@ -97,49 +101,50 @@ impl Cut {
     }
 }
 
-/// The share of an update's tokens from which on prompts are computed once. It is a guess: sharing costs a second
-/// look of every completion, and nobody has measured where that is paid for.
+/// The share of an update's tokens that sharing has to save before prompts are computed once. It is a guess:
+/// sharing costs a second look of every completion, and nobody has measured from where on it pays.
 const SHARING_PAYS: f64 = 0.05;
 
-/// What an update with a critic moves.
+/// The parts that an update with a critic moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moves {
     /// The policy, and the critic with it.
     Policy,
-    /// The critic alone. The policy then has no gradient: there is no backward pass through it, and
-    /// a step of its optimizer would be one of noise, which stays in the moments for long.
+    /// The critic alone. The policy then has no gradient: there is no backward pass through it. A step of its
+    /// optimizer would be one of noise, which stays in the moments for long.
     Critic,
 }
 
-/// The gradient of an update and its numbers, both whole: no trace of how it was cut.
+/// The gradient of an update and its numbers, both whole: they show no trace of the cut.
 pub struct UpdateReport {
-    /// By parameter; none where the policy is not moved.
+    /// The policy's gradients by parameter; empty if the policy is not moved.
     pub gradients: GradientsParams,
-    /// Those of the critic, if there is one.
+    /// The critic's gradients, if there is a critic.
     pub of_critic: Option<GradientsParams>,
     /// The loss.
     pub loss: f64,
-    /// `loss/…` and `critic/…` means over the update's tokens, but for [`LARGEST_CHANGE`].
+    /// `loss/…` and `critic/…` means over the update's tokens; [`LARGEST_CHANGE`] is a maximum.
     pub metrics: Metrics,
-    /// Tokens that counted.
+    /// The number of tokens that counted.
     pub tokens: usize,
-    /// The share of prompts' and completions' tokens that were not computed, because a prompt was shared.
+    /// The share of the tokens of prompts and completions that were not computed, because a prompt was
+    /// shared.
     pub shared: f64,
     /// The numbers of each token.
     pub seen: Seen,
 }
 
-/// The log-probability and the entropy of each token that the policy wrote, before an update. They stay on the device until they
-/// are read.
+/// The log-probability and the entropy of each token that the policy wrote, before an update. They stay on
+/// the device until they are read.
 #[derive(Default)]
 pub struct Seen {
-    /// The numbers of a micro-batch's samples, its log-probabilities and its entropies.
+    /// The indices of a micro-batch's samples, with its log-probabilities and its entropies.
     parts: Vec<(Vec<usize>, [Tensor<1>; 2])>,
 }
 
 impl Seen {
-    /// The part of each sample in the update, in their order: its ratios to the policy that sampled it, and its entropies. A sample
-    /// that does not count has neither.
+    /// Gives the part of each sample in the update, in their order: its ratios to the policy that sampled it,
+    /// and its entropies. A sample that does not count has neither.
     ///
     /// # Errors
     /// When the device fails.
@@ -151,7 +156,7 @@ impl Seen {
         let tensors = |which: usize| {
             Tensor::cat(self.parts.iter().map(|(_, numbers)| numbers[which].clone()).collect(), 0)
         };
-        // One read-back for all of them.
+        // All numbers come in one read-back.
         let numbers = read(Tensor::cat(vec![tensors(0), tensors(1)], 0))?;
         let (logprobs, entropies) = numbers.split_at(numbers.len() / 2);
         let mut numbers = logprobs.iter().zip(entropies);
@@ -168,8 +173,8 @@ impl Seen {
     }
 }
 
-/// The metric that is a maximum over the update's tokens: how far the log-probability of a token has
-/// moved since it was sampled.
+/// The metric that is a maximum over the update's tokens: the largest distance between a token's
+/// log-probability and that of the old policy.
 pub const LARGEST_CHANGE: &str = "loss/logprob_change_max";
 
 const TOTAL_LOSS: &str = "loss/total";
@@ -181,7 +186,7 @@ pub const ROUTER_AUX_LOSS: &str = "loss/router_aux";
 pub const FULLEST_EXPERT: &str = "experts/load_max";
 
 impl Updater {
-    /// One optimizer step over `samples`.
+    /// Makes one optimizer step over `samples`.
     ///
     /// # Errors
     /// When the device fails.
@@ -192,14 +197,16 @@ impl Updater {
         samples: &[Sample],
         lr: f64,
     ) -> Result<(M, UpdateReport, StepOutcome), TrainError> {
+        // ANCHOR: tour
         let mut report = self.gradients(&policy, samples)?;
         let gradients = std::mem::take(&mut report.gradients);
         let device = policy.device();
         let (policy, outcome) = together(&device, || optimizer.step(policy, gradients, lr))?;
         Ok((policy, report, outcome))
+        // ANCHOR_END: tour
     }
 
-    /// Loss, gradient and metrics of `samples` as one update.
+    /// Computes loss, gradient and metrics of `samples` as one update.
     ///
     /// # Errors
     /// When the device fails.
@@ -211,14 +218,15 @@ impl Updater {
         self.gradients_with(policy, None, Moves::Policy, samples)
     }
 
-    /// The same for a policy with a critic. The gradient of a head on the policy goes into the policy's;
-    /// its loss, weighted as the policy's is, is a metric of its own.
+    /// Does the work of [`Updater::gradients`] for a policy with a critic. The gradient of a head on the
+    /// policy goes into the policy's gradient. The critic's loss, weighted like the policy's, is a metric of
+    /// its own.
     ///
     /// # Errors
     /// When the device fails.
     ///
     /// # Panics
-    /// When a sample that counts has no values of tokens for the critic.
+    /// When a sample that counts has no token values for the critic.
     pub fn gradients_with<M: PolicyModel>(
         &self,
         policy: &M,
@@ -228,8 +236,8 @@ impl Updater {
     ) -> Result<UpdateReport, TrainError> {
         let mut divisors =
             Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
-        // Of all completions, also those that are out of the loss (Liu et al. 2025): a completion that is
-        // filtered must not make the others' tokens weigh more.
+        // The constant counts all completions, also those that are out of the loss (Liu et al. 2025): a
+        // completion that is filtered must not make the tokens of the others weigh more.
         divisors.constant = samples.len() as f64 * self.constant_length as f64;
         let balances = moves == Moves::Policy && self.router_aux_loss_coef != 0.0;
         let layout = match self.cut.layout(samples, policy.packs()) {
@@ -255,7 +263,8 @@ impl Updater {
             false => {
                 let work = |policy: &M, batches| {
                     let share = self.share(policy, None, &task, batches);
-                    // Where the sum is a collective operation, the others wait for this device, whatever it met with.
+                    // If the sum is a collective operation, the other devices wait for this one, even if it
+                    // met with an error.
                     let (gradients, share) = match share {
                         Ok(mut share) => (std::mem::take(&mut share.gradients), Ok(share)),
                         Err(error) => (GradientSum::default(), Err(error)),
@@ -271,7 +280,7 @@ impl Updater {
         let Share { gradients, of_critic, sums, largest, seen } = share;
         let mut metrics = Metrics::default();
         if let Some(largest) = largest {
-            // One read-back for all of them.
+            // All numbers come in one read-back.
             let all = sums.values().cloned().chain([largest]).collect();
             let values = read(Tensor::cat(all, 0))?;
             for (name, value) in sums.keys().copied().chain([LARGEST_CHANGE]).zip(values) {
@@ -298,7 +307,7 @@ impl Updater {
         })
     }
 
-    /// The part of an update that is made of these micro-batches, on the device of `policy`.
+    /// Computes the part of an update that consists of these micro-batches, on the device of `policy`.
     fn share<M: PolicyModel>(
         &self,
         policy: &M,
@@ -313,7 +322,8 @@ impl Updater {
             let batch = self.batch(task.samples, &indices, task.layout, task.divisors, &device);
             let Share { gradients, of_critic, sums, .. } = &mut share;
             let (parts, change, numbers) = together(&device, || {
-                // Before the policy's pass: its activations are gone when the policy's come.
+                // The critic comes before the policy's pass, so that its activations are gone when the
+                // policy's come.
                 if let Some(critic) = critic {
                     add(sums, critic.on_own_trunk(&batch, &self.cut, of_critic));
                 }
@@ -329,8 +339,9 @@ impl Updater {
         Ok(share)
     }
 
-    /// Log-probabilities of the samples' completion tokens under `policy`, one list per sample; 0 where
-    /// the policy did not write the token, and an empty list for a sample that does not count.
+    /// Gives the log-probabilities of the samples' completion tokens under `policy`, one list per sample. The
+    /// number is 0 for a token that the policy did not write. The list is empty for a sample that does not
+    /// count.
     ///
     /// # Errors
     /// When the device fails.
@@ -347,8 +358,8 @@ impl Updater {
         self.per_token(&policy.valid(), samples, false, logprobs)
     }
 
-    /// Values of the samples' completion tokens, one list per sample: of each what is expected before
-    /// it is written. 0 and empty as for [`Updater::logprobs`].
+    /// Gives the values of the samples' completion tokens, one list per sample. A value is the reward that is
+    /// expected before the token is written. Numbers of 0 and empty lists are as for [`Updater::logprobs`].
     ///
     /// # Errors
     /// When the device fails.
@@ -363,7 +374,7 @@ impl Updater {
         self.per_token(&trunk, samples, true, |_, hidden, _| head.values(hidden))
     }
 
-    /// Ends what is being computed, if it is to end.
+    /// Fails if the run is to end.
     fn check_interrupted(&self) -> Result<(), TrainError> {
         match self.interrupted.load(Ordering::Relaxed) {
             true => Err(TrainError::Interrupted),
@@ -371,7 +382,7 @@ impl Updater {
         }
     }
 
-    /// The loads of the policy's experts over the update's tokens.
+    /// Counts the loads of the policy's experts over the update's tokens.
     fn loads<M: PolicyModel>(&self, policy: &M, samples: &[Sample], layout: Layout) -> Loads {
         let (plain, device) = (policy.valid(), policy.device());
         let (mut loads, divisors) = (Loads::default(), Divisors::default());
@@ -382,7 +393,8 @@ impl Updater {
         loads
     }
 
-    /// The numbers of the samples of each micro-batch. Several devices get at least one each, if there are as many samples.
+    /// Gives the indices of the samples of each micro-batch. Each of several devices gets at least one
+    /// micro-batch, if there are as many samples.
     fn micro_batches(&self, samples: &[Sample], layout: Layout, alone: bool) -> Vec<Vec<usize>> {
         let devices = if alone { 1 } else { self.others.count() };
         let all: usize = samples.iter().map(Sample::length).sum();
@@ -409,7 +421,7 @@ impl Updater {
         if self.loss_scale == 1.0 { gradient } else { gradient.mul_scalar(self.loss_scale) }
     }
 
-    /// A number for each completion token, from the hidden state of `policy` that predicts it.
+    /// Gives a number for each completion token, from the hidden state of `policy` that predicts it.
     fn per_token<M: PolicyModel>(
         &self,
         policy: &M,
@@ -452,14 +464,14 @@ impl Updater {
         Ok(result)
     }
 
-    /// Adds the gradient of a micro-batch to those of the policy and of the critic; gives its parts of sums
-    /// over the update, the largest change of a log-probability, and log-probabilities and entropies themselves.
+    /// Adds the gradient of a micro-batch to those of the policy and of the critic. Gives the micro-batch's
+    /// parts of sums over the update, the largest change of a log-probability, and the log-probabilities and
+    /// entropies themselves.
     ///
-    /// The backward pass has three stages, so that logits need not exist for more than a block of the vocabulary at a time:
-    /// loss to log-probabilities by autodiff on `[rows, tokens]`; log-probabilities to hidden
-    /// states and head by hand; hidden states to weights layer by layer.
-    /// A value head on the policy adds its part at the hidden states, so that the trunk is gone through
-    /// once.
+    /// The backward pass has three stages, so that logits need not exist for more than a block of the
+    /// vocabulary at a time: from loss to log-probabilities by autodiff on `[rows, tokens]`; from
+    /// log-probabilities to hidden states and head by hand; from hidden states to weights layer by layer. A
+    /// value head on the policy adds its part at the hidden states, so that the trunk is gone through once.
     fn micro_batch<M: PolicyModel>(
         &self,
         policy: &M,
@@ -470,7 +482,7 @@ impl Updater {
         (sum, of_critic): (&mut GradientSum, &mut GradientSum),
     ) -> (Parts, Tensor<1>, [Tensor<1>; 2]) {
         let context = policy.context(&batch.tokens);
-        // Where the policy stands still, nothing is kept of the way.
+        // If the policy stands still, nothing is kept for the way back.
         let pass = match moves {
             Moves::Policy => Some(Pass::forward(policy, plain, &batch.tokens, &context, &self.cut)),
             Moves::Critic => None,
@@ -535,7 +547,7 @@ impl Updater {
             let mut gradients = finish.sum().backward();
             sum.take(policy, &mut gradients);
             let d_last = last.grad_remove(&mut gradients).expect("a leaf that was gone through");
-            // The head leaves tensors as wide as some layers' inputs.
+            // The head leaves tensors as wide as some layers' inputs, which are dropped before the way back.
             drop((last, values, gradients));
             pass.back(batch.spread(d_last), sum);
         }
@@ -551,11 +563,11 @@ impl Updater {
     }
 }
 
-/// An update, for whoever computes a part of it.
+/// The facts of an update that the computation of a part needs.
 struct Micro<'a> {
     samples: &'a [Sample],
     layout: Layout,
-    /// Of the whole update.
+    /// The divisors of the whole update.
     divisors: &'a Divisors,
     moves: Moves,
 }
@@ -572,12 +584,12 @@ struct Share {
 }
 
 impl Share {
-    /// Adds what another device has computed; all of it is on the policy's device then.
+    /// Adds the share of another device, and brings all of it to the policy's device.
     fn merged<M: PolicyModel>(mut self, policy: &M, other: Share, sync: GradSync) -> Share {
         let here = policy.device().inner();
         self.gradients = match sync {
             GradSync::MainDevice => self.gradients.merged(policy, other.gradients),
-            // It has the whole sum already.
+            // This device has the whole sum already.
             GradSync::Collective => self.gradients,
         };
         let sums = other.sums.into_iter();
@@ -595,10 +607,10 @@ impl Share {
     }
 }
 
-/// Parts of sums over an update, by the names of its metrics.
+/// The parts of sums over an update, by the names of the update's metrics.
 pub(crate) type Parts = Vec<(&'static str, Tensor<1>)>;
 
-/// Adds parts to the sums of their names.
+/// Adds `parts` to the sums of their names.
 fn add(sums: &mut BTreeMap<&'static str, Tensor<1>>, parts: Parts) {
     for (name, part) in parts {
         let sum = match sums.remove(name) {

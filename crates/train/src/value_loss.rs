@@ -1,44 +1,46 @@
+//! The loss of a critic, clipped or not.
+
 use burn::tensor::{Bool, Tensor};
 
-/// What a critic is trained with: half of the squared error, token by token, and of the larger of two
-/// where its change is clipped (Schulman et al. 2017, as OpenAI's baselines have it).
+/// The loss of a critic: half of the squared error, token by token. If the change of a value is clipped, it
+/// is the larger of two such errors (Schulman et al. 2017, as in OpenAI's baselines).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValueLoss {
-    /// How far a value may move from the old one within a step before its gradient is cut.
+    /// The distance from the old value, within a step, beyond which the gradient of a value is cut; `None`
+    /// cuts nothing.
     pub clip: Option<f64>,
 }
 
-/// What the loss sees of one micro-batch; tensors are `[rows, tokens]`.
+/// The numbers of one micro-batch that the loss sees; tensors are `[rows, tokens]`.
 ///
-/// What lies behind the mask may be anything, infinities included, and must not leak.
+/// Any numbers may stand behind the mask, infinities included, and must not leak.
 #[derive(Clone, Debug)]
 pub struct ValueInput {
-    /// The critic's values as it is; the one input that receives gradient.
+    /// The critic's present values. Only this input receives gradient.
     pub values: Tensor<2>,
-    /// Its values before the step's first update.
+    /// The critic's values before the step's first update.
     pub old_values: Tensor<2>,
-    /// What it should say.
+    /// The values that the critic should give.
     pub returns: Tensor<2>,
-    /// 1 on completion tokens that count, 0 elsewhere.
+    /// 1 for completion tokens that count, 0 elsewhere.
     pub mask: Tensor<2>,
-    /// Weight of each token in the loss, from the whole update, as in the policy's.
+    /// The weight of each token in the loss, from the whole update, as in the policy's loss.
     pub weights: Tensor<2>,
-    /// Weight of each token in the metrics: mask / counted tokens of the whole update.
+    /// The weight of each token in the metrics: mask / counted tokens of the whole update.
     pub shares: Tensor<2>,
 }
 
-/// One micro-batch's part of an update's value loss; scalars that add up over the parts.
+/// One micro-batch's part of an update's value loss: scalars that add up over the parts.
 #[derive(Clone, Debug)]
 pub struct ValueOutput {
-    /// To be differentiated.
+    /// The loss to differentiate.
     pub loss: Tensor<1>,
-    /// Share of tokens whose gradient was cut; absent where nothing is clipped.
+    /// The share of tokens whose gradient was cut; absent if nothing is clipped.
     pub clip_fraction: Option<Tensor<1>>,
 }
 
 impl ValueLoss {
-    /// Evaluates the micro-batch: ½ max((v − R)², (clip(v, v_old ± ε) − R)²), or ½ (v − R)² without
-    /// a clip.
+    /// Evaluates the micro-batch: ½ max((v − R)², (clip(v, v_old ± ε) − R)²), or ½ (v − R)² without a clip.
     pub fn evaluate(&self, input: &ValueInput) -> ValueOutput {
         let hidden: Tensor<2, Bool> = input.mask.clone().equal_elem(0.0);
         let loss_of = |values: Tensor<2>| {

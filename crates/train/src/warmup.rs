@@ -1,3 +1,5 @@
+//! Supervised steps on worked examples, which prepare a policy for reinforcement learning.
+
 use burn::tensor::Tensor;
 use firebrick_core::{Completion, FinishReason, WorkedExample};
 use firebrick_models::PolicyModel;
@@ -7,10 +9,10 @@ use crate::{
     TrainError, Trainer, Updater,
 };
 
-/// One supervised step: cross-entropy of the completions, averaged over their tokens.
+/// Makes one supervised step: cross-entropy of the completions, averaged over their tokens.
 ///
-/// Cold start: a policy that never answers right has no group with spread, and nothing to learn
-/// from. The step runs through the same update as DAPO's; only the loss is another.
+/// This is the cold start: a policy that never answers right has no group with spread, and nothing to learn
+/// from. The step runs through the same update as DAPO's, with another loss.
 ///
 /// # Errors
 /// When the device fails.
@@ -26,8 +28,8 @@ pub fn warmup_step<M: PolicyModel>(
 }
 
 impl<M: PolicyModel> Trainer<M> {
-    /// One [`warmup_step`] of the policy; gives its loss. Where the device has no memory for it, it is cut
-    /// smaller, as an update is.
+    /// Makes one [`warmup_step`] of the policy, and gives its loss. If the device has no memory for the step,
+    /// it is cut smaller, like an update.
     ///
     /// # Errors
     /// When the device fails, or the step is interrupted before anything has moved.
@@ -84,7 +86,7 @@ fn samples(examples: &[WorkedExample]) -> Vec<Sample> {
     examples.iter().map(sample).collect()
 }
 
-/// −log p of each token: supervised learning as a policy loss.
+/// The loss −log p of each token: supervised learning as a policy loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrossEntropy;
 

@@ -1,4 +1,4 @@
-//! Which curves a run is shown by, and what each says.
+//! The charts that a run is shown by, and the meaning of each.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use firebrick_core::Step;
 /// A chart: metrics that are looked at together.
 #[derive(Debug)]
 pub(crate) struct Chart {
-    /// Its address on the page, behind `chart-`.
+    /// The chart's address on the page, after `chart-`.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
-    /// The unit of its values, where the title does not say it.
+    /// The unit of the values, if the title does not say it.
     pub(crate) unit: &'static str,
-    /// Metrics with the words that the legend has for them. A name that ends in `*` stands for all that begin so, and its words
-    /// are followed by the rest of the name.
+    /// The metrics, each with its words in the legend. A name with a `*` stands for all metrics that match it. Its
+    /// words are followed by the part of the name that the `*` stands for.
     pub(crate) lines: &'static [(&'static str, &'static str)],
     pub(crate) scale: Scale,
-    /// Its meaning, its healthy values, and a remedy for others.
+    /// The chart's meaning, its healthy values, and a remedy for others.
     pub(crate) about: &'static str,
     /// The section of the book's page of metrics.
     pub(crate) section: &'static str,
 }
 
-/// How values are put on the upward axis.
+/// The scale of the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// As they are.
+    /// The values as they are.
     Linear,
-    /// Between 0 and 1, of which the part is shown that has values.
+    /// Values between 0 and 1. The axis shows only the part that has values.
     Share,
-    /// By their decimal logarithms; those that are not above 0 are left out.
+    /// The decimal logarithms of the values. Values that are not above 0 are left out.
     Log,
 }
 
@@ -269,19 +269,20 @@ pub(crate) const HEADINGS: &[Heading] = &[
 
 /// A curve of a chart.
 pub(crate) struct Curve {
-    /// Its place among the chart's lines, whichever of them have numbers: what it is told apart by.
+    /// The curve's place among the chart's lines, whichever of them have numbers. The place sets the curve's
+    /// colour or dashes.
     pub(crate) place: usize,
     pub(crate) metric: String,
     pub(crate) words: String,
     pub(crate) points: Vec<(Step, f64)>,
 }
 
-/// Curves that a pattern may stand for; more would be told apart by nobody.
+/// The largest number of curves that a pattern may stand for. Nobody could tell more of them apart.
 const MOST: usize = 16;
 
 impl Chart {
-    /// The chart's curves among a run's metrics. One that has no number is left out, and so is one that is 0 throughout, beside
-    /// others of which some is not.
+    /// Returns the chart's curves among a run's metrics. A curve without a number is left out. A curve that is 0
+    /// throughout is left out if another curve is not, unless the chart shows shares.
     pub(crate) fn curves(&self, series: &BTreeMap<String, Vec<(Step, f64)>>) -> Vec<Curve> {
         let mut curves = Vec::new();
         for (place, (pattern, words)) in self.lines.iter().enumerate() {
@@ -295,7 +296,7 @@ impl Chart {
             }
         }
         curves.retain(|curve| curve.points.iter().any(|(_, value)| value.is_finite()));
-        // Counts of what did not happen; an accuracy of 0 is a result.
+        // A curve of zeros counts things that did not happen. But an accuracy of 0 is a result.
         let is_empty = |curve: &Curve| curve.points.iter().all(|(_, value)| *value == 0.0);
         if self.scale != Scale::Share && !curves.iter().all(is_empty) {
             curves.retain(|curve| !is_empty(curve));
@@ -303,13 +304,14 @@ impl Chart {
         curves
     }
 
-    /// Tells if there is never more than one curve for a run.
+    /// Tells whether there is never more than one curve for a run.
     pub(crate) fn has_one_line(&self) -> bool {
         self.lines.len() == 1 && !self.lines[0].0.contains('*')
     }
 }
 
-/// The part of `name` that stands for the one `*` of the pattern; none where they don't match, or the pattern has none.
+/// Returns the part of `name` that the one `*` of the pattern stands for; `None` if they don't match, or if the
+/// pattern has no `*`.
 fn rest<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
     let (before, after) = pattern.split_once('*')?;
     name.strip_prefix(before)?.strip_suffix(after).filter(|rest| !rest.is_empty())

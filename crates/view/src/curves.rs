@@ -14,13 +14,13 @@ use crate::{
     run::Run,
 };
 
-/// Points of a line beyond which some are left out.
+/// The number of points of a line beyond which some are left out.
 const POINTS: usize = 1200;
 
-/// Rows of the table below a chart.
+/// The number of rows of the table below a chart.
 const ROWS: usize = 30;
 
-/// The figures, under their headings, of everything that there are numbers of.
+/// Writes the figures, under their headings, of all charts that have numbers.
 pub(crate) fn curves(runs: &[Run], book: Option<&str>) -> Result<String, ViewError> {
     let series: Vec<_> = runs
         .iter()
@@ -45,7 +45,8 @@ pub(crate) fn curves(runs: &[Run], book: Option<&str>) -> Result<String, ViewErr
     }
 }
 
-/// The chart's lines: told apart by colour within one run, and by dashes beside other runs.
+/// Makes the chart's lines. The lines of a single run differ in colour. If there are several runs, each run has a
+/// colour, and its lines differ in dashes.
 fn lines(
     runs: &[Run],
     series: &[BTreeMap<String, Vec<(Step, f64)>>],
@@ -78,8 +79,8 @@ fn lines(
     Ok(lines)
 }
 
-/// The 95 % confidence interval of each held-out accuracy, as far as the record still has the evaluations. The one before the first
-/// step is no metric of a step: its accuracy is put before the others.
+/// Returns the 95 % confidence interval of each held-out accuracy, as far as the record still has the evaluations.
+/// The evaluation before the first step is no metric of a step, so its accuracy is put before the others.
 fn band(run: &Run, points: &mut Vec<(Step, f64)>) -> Result<Vec<(f64, f64, f64)>, ViewError> {
     let shares = run.store.evaluated(HELDOUT)?;
     if let Some(first) = shares.get(&0)
@@ -135,7 +136,7 @@ fn of_line(line: &Line) -> Value {
     })
 }
 
-/// The words for a reader who can't see the lines: where each begins and ends.
+/// Writes the words for a reader who can't see the lines: the first and the last value of each.
 fn label(chart: &Chart, lines: &[Line]) -> String {
     let of_line = |line: &Line| {
         let finite = || line.points.iter().filter(|point| point.1.is_finite());
@@ -153,7 +154,7 @@ fn label(chart: &Chart, lines: &[Line]) -> String {
     format!("{} by step. {}.", chart.title, lines.join("; "))
 }
 
-/// The lines' last values, and some before them.
+/// Writes a table of the lines' last values, and some before them.
 fn table(lines: &[Line]) -> String {
     let mut steps: BTreeMap<u64, Vec<Option<f64>>> = BTreeMap::new();
     for (column, line) in lines.iter().enumerate() {

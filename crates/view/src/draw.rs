@@ -1,4 +1,4 @@
-//! A chart as SVG, whose colours are the page's.
+//! A chart as SVG, in the page's colours.
 
 use std::{collections::BTreeSet, error::Error, ops::Range};
 
@@ -15,38 +15,38 @@ use crate::charts::Scale;
 
 /// A line of a chart.
 pub(crate) struct Line {
-    /// Its words in the legend.
+    /// The line's words in the legend.
     pub(crate) name: String,
-    /// Which of the page's colours.
+    /// The number of one of the page's colours.
     pub(crate) color: usize,
-    /// Which pattern of dashes: 0 is none.
+    /// The number of the pattern of dashes; 0 means no dashes.
     pub(crate) dash: usize,
     /// The run's number.
     pub(crate) run: usize,
-    /// Step and value; values that are not finite are gaps.
+    /// The points, each a step and a value. Values that are not finite are gaps.
     pub(crate) points: Vec<(f64, f64)>,
-    /// Step, lower and upper bound around the values.
+    /// The band around the values, each entry a step, a lower and an upper bound.
     pub(crate) band: Vec<(f64, f64, f64)>,
 }
 
 /// A drawn chart.
 pub(crate) struct Drawing {
     pub(crate) svg: String,
-    /// The corners of the part that has the lines: left, top, right, bottom, in the picture's units.
+    /// The edges of the part that has the lines: left, top, right, bottom, in the picture's units.
     pub(crate) plot: [i32; 4],
-    /// The steps at its left and at its right.
+    /// The steps at the left and at the right of that part.
     pub(crate) x: [f64; 2],
-    /// The values at its bottom and at its top; their decimal logarithms where the scale is such.
+    /// The values at the bottom and at the top of that part. On a logarithmic scale they are decimal logarithms.
     pub(crate) y: [f64; 2],
 }
 
-/// The picture's size. It is scaled to its place.
+/// The picture's size. The page scales the picture to its place.
 pub(crate) const SIZE: (u32, u32) = (640, 260);
 
-/// The page's colours for lines.
+/// The number of the page's colours for lines.
 pub(crate) const COLORS: usize = 8;
 
-/// Draws the lines; `label` is read to those who can't see them.
+/// Draws the lines. `label` is read to readers who can't see them.
 pub(crate) fn draw(lines: &[Line], scale: Scale, label: &str) -> Result<Drawing, String> {
     paint(lines, scale, label).map_err(|error| error.to_string())
 }
@@ -56,7 +56,7 @@ fn paint(lines: &[Line], scale: Scale, label: &str) -> Result<Drawing, Box<dyn E
     let mut svg = String::new();
     let plot = {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        // Counted up in steps, a mark at 0 may be off by a rounding error.
+        // Marks are counted up in steps, so the mark at 0 may be off by a rounding error.
         let marked = {
             let least = 1e-9 * (y.end - y.start);
             move |value: f64| if value.abs() < least { 0.0 } else { value }
@@ -92,7 +92,7 @@ fn paint(lines: &[Line], scale: Scale, label: &str) -> Result<Drawing, Box<dyn E
         }
         for line in lines {
             for piece in pieces(line, scale) {
-                // A point alone is a short line.
+                // A single point is drawn as a short line.
                 let piece = match piece[..] {
                     [(x, y)] => vec![(x - 0.15, y), (x + 0.15, y)],
                     _ => piece,
@@ -108,12 +108,12 @@ fn paint(lines: &[Line], scale: Scale, label: &str) -> Result<Drawing, Box<dyn E
     Ok(Drawing { svg: in_the_pages_colors(&svg, lines, label), plot, x, y })
 }
 
-/// Values beyond are gaps.
+/// The bound beyond which values are gaps.
 const LARGEST: f64 = 1e300;
 
 impl Scale {
     fn of(self, value: f64) -> f64 {
-        // The difference of larger ones need not be a number.
+        // The difference of larger values need not be a finite number.
         let value = if value.abs() < LARGEST { value } else { f64::NAN };
         match self {
             Scale::Log => value.log10(),
@@ -122,7 +122,7 @@ impl Scale {
     }
 }
 
-/// The steps and the values that are shown.
+/// Returns the ranges of steps and values that are shown.
 fn ranges(lines: &[Line], scale: Scale) -> (Range<f64>, Range<f64>) {
     let steps = || lines.iter().flat_map(|line| &line.points).map(|point| point.0);
     let (first, last) = (steps().fold(f64::MAX, f64::min), steps().fold(f64::MIN, f64::max));
@@ -153,7 +153,7 @@ fn ranges(lines: &[Line], scale: Scale) -> (Range<f64>, Range<f64>) {
     (across, low..high)
 }
 
-/// The points of a line without its gaps.
+/// Splits the points of a line at its gaps.
 fn pieces(line: &Line, scale: Scale) -> Vec<Vec<(f64, f64)>> {
     let values = line.points.iter().map(|&(step, value)| (step, scale.of(value)));
     let values: Vec<_> = values.collect();
@@ -161,13 +161,13 @@ fn pieces(line: &Line, scale: Scale) -> Vec<Vec<(f64, f64)>> {
     whole.filter(|piece| !piece.is_empty()).map(<[_]>::to_vec).collect()
 }
 
-// Colours that no one sees: each tells what is drawn, and is replaced by the page's own.
+// Nobody sees these colours. Each one tells what is drawn, and is replaced by a colour of the page.
 const INK: RGBColor = RGBColor(1, 0, 1);
 const GRID: RGBColor = RGBColor(1, 0, 2);
 const LINE: u8 = 2;
 const BAND: u8 = 3;
 
-/// Patterns of dashes; the page's keys have the same ones.
+/// The patterns of dashes. The page's keys have the same patterns.
 const DASHES: [&str; 5] = ["", "6 4", "2 3", "10 3 2 3", "14 4"];
 
 fn mark(kind: u8, line: &Line) -> RGBColor {
@@ -176,7 +176,7 @@ fn mark(kind: u8, line: &Line) -> RGBColor {
 }
 
 fn text() -> TextStyle<'static> {
-    // 18 of the picture's units: plotters divides by 1.24.
+    // This makes 18 of the picture's units, because plotters divides by 1.24.
     ("sans-serif", 22.32).into_font().color(&INK)
 }
 
@@ -204,7 +204,7 @@ fn in_the_pages_colors(svg: &str, lines: &[Line], label: &str) -> String {
     svg
 }
 
-/// `25k` for 25000, `2e-7` for 0.0000002.
+/// Writes a number in few letters: `25k` for 25000, `2e-7` for 0.0000002.
 pub(crate) fn short(value: f64) -> String {
     let tidy = |value: f64| {
         let text = format!("{value:.3}");
@@ -219,8 +219,8 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-/// Leaves so many steps to the lines of a chart, about: the same ones to all, the first and the last among them, and in each stretch
-/// between those at which some line is lowest or highest.
+/// Leaves about `most` steps to the lines of a chart. All lines keep the same steps: the first, the last, and in
+/// each stretch between them the steps at which some line is lowest or highest.
 pub(crate) fn thin(lines: &mut [Line], most: usize) {
     let mut steps: Vec<u64> =
         lines.iter().flat_map(|line| &line.points).map(|point| point.0 as u64).collect();

@@ -1,9 +1,9 @@
-//! Text in HTML. What a model, a data set or a recipe says is never markup.
+//! Text in HTML. The text of a model, a data set or a recipe never becomes markup.
 
 use std::fmt::Write as _;
 
-/// The text, so that it is read as such in an element and in a quoted attribute. Control characters and those that turn the
-/// direction of writing are shown, and not obeyed.
+/// Escapes a text, so that it is read as text in an element and in a quoted attribute. Control characters, and
+/// characters that turn the direction of writing, are shown and not obeyed.
 pub(crate) fn text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 
 use crate::{ViewError, run::Run};
 
-/// Completions of a block.
+/// The number of completions of a block.
 const BLOCK: usize = 500;
 
-/// Letters of their texts after which a block is closed sooner.
+/// The number of letters of texts after which a block is closed sooner.
 const BLOCK_LETTERS: u64 = 2 << 20;
 
-/// A list of all judged completions, for a script to sort and to filter: columns, and words by their numbers.
+/// A list of all judged completions, for a script to sort and to filter. It consists of columns, and gives words
+/// by their numbers.
 #[derive(Serialize)]
 pub(crate) struct Index {
     runs: Vec<String>,
@@ -25,15 +26,15 @@ pub(crate) struct Index {
     rows: Rows,
     /// The first row of each block.
     blocks: Vec<usize>,
-    /// Which list it is, of those that a server has given.
+    /// The list's number among the lists that a server has given.
     pub(crate) id: u64,
-    /// Letters of the texts of the last block.
+    /// The number of letters of the texts in the last block.
     #[serde(skip)]
     letters: u64,
-    /// The run's number, the group and the place in it, for each completion.
+    /// The run's number, the group and the place in the group, for each completion.
     #[serde(skip)]
     keys: Vec<(usize, i64, u64)>,
-    /// The present run's prompts by their numbers and texts.
+    /// The prompts of the run that is being listed, by their numbers and texts.
     #[serde(skip)]
     known: BTreeMap<(u64, String), usize>,
 }
@@ -46,7 +47,8 @@ struct Names {
     fates: Vec<String>,
 }
 
-/// A prompt, and by the steps that trained on it how many completions were right, of how many that were judged.
+/// A prompt with its history: for each training step that sampled it, the numbers of right and of judged
+/// completions.
 #[derive(Serialize)]
 struct Prompt {
     text: String,
@@ -59,8 +61,9 @@ struct Groups {
     run: Vec<usize>,
     source: Vec<usize>,
     step: Vec<u64>,
-    /// The draw of its prompt; for evaluations, which draw none, the prompt's number: it tells the groups of a step apart.
-    /// As text: a script would round one beyond 2⁵³.
+    /// The draw of the group's prompt, which tells the groups of a step apart. Evaluations draw no prompts, so
+    /// they have the prompt's number instead. The draw is a text, because a script would round a number beyond
+    /// 2⁵³.
     draw: Vec<String>,
     prompt: Vec<usize>,
     fate: Vec<Option<usize>>,
@@ -100,12 +103,12 @@ impl Index {
         Ok(index)
     }
 
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// The texts of block `number`; none beyond the last one.
+    /// Returns the texts of block `number`; `None` beyond the last block.
     pub(crate) fn block(&self, runs: &[Run], number: usize) -> Result<Option<Value>, ViewError> {
         let Some(&first) = self.blocks.get(number) else { return Ok(None) };
         let end = self.blocks.get(number + 1).map_or(self.keys.len(), |end| *end);
@@ -186,7 +189,7 @@ impl Index {
     }
 }
 
-/// The place of a word among those that are known; a new one is added.
+/// Returns the place of a word among the known words. A new word is added.
 fn place(words: &mut Vec<String>, word: &str) -> usize {
     words.iter().position(|known| known == word).unwrap_or_else(|| {
         words.push(word.to_owned());
@@ -194,7 +197,8 @@ fn place(words: &mut Vec<String>, word: &str) -> usize {
     })
 }
 
-/// Each token's text, and where the policy wrote it, its log-probability, ratio and entropy as far as they are known.
+/// Returns each token's text. If the policy wrote the token, its log-probability, ratio and entropy follow, as far
+/// as they are known.
 fn shaded(sampled: &Completion, pieces: &[String], looked: Option<&Looked>) -> Value {
     let of_token = |(index, piece): (usize, &String)| {
         if !sampled.mask.get(index).copied().unwrap_or(false) {

@@ -1,7 +1,7 @@
 //! Views of a run, made from its database alone: nothing is sampled or judged anew.
 //!
-//! [`report`] makes one HTML file of curves and completions, and [`Watched`] serves the same page while the run goes.
-//! [`tensorboard`] and [`wandb`] write the numbers as other viewers read them.
+//! [`report`] makes one HTML file of curves and completions, and [`Watched`] serves the same page while the run
+//! goes. [`tensorboard`] and [`wandb`] write the numbers in files for other viewers.
 
 mod charts;
 mod curves;

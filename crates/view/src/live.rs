@@ -1,4 +1,4 @@
-//! The parts of the page of runs that go on, as a browser asks for them.
+//! The parts of the page of runs that change while the runs go on. A browser asks for them.
 
 use std::collections::VecDeque;
 
@@ -12,16 +12,17 @@ use crate::{
     run::Run,
 };
 
-/// The page that is served, and the parts of it that go on.
+/// The page that is served, and the parts of it that change.
 pub(crate) struct Live {
     runs: Vec<Run>,
     book: Option<String>,
-    /// The lists that open pages may have, the newest last. Texts belong to a list, and lists grow.
+    /// The lists that open pages may have, the newest last. A page asks for texts by its own list, because newer
+    /// lists are longer.
     indices: VecDeque<Index>,
     next: u64,
 }
 
-/// Lists that are kept.
+/// The number of lists that are kept.
 const INDICES: usize = 4;
 
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
@@ -32,7 +33,7 @@ impl Live {
         Live { runs, book, indices: VecDeque::new(), next: 0 }
     }
 
-    /// A part of the page with its media type; none where there is no such part.
+    /// Returns a part of the page with its media type; `None` if there is no such part.
     pub(crate) fn content(
         &mut self,
         part: &str,
@@ -83,7 +84,7 @@ impl Live {
         Ok(state.to_string())
     }
 
-    /// A text that changes with new numbers, new lines, and a run's end.
+    /// Returns a text that changes with new numbers, new lines, and a run's end.
     fn version(&self) -> Result<String, ViewError> {
         let of_run = |run: &Run| {
             let (numbers, lines) = run.store.extent()?;

@@ -26,12 +26,12 @@ const SCRIPT: &str = concat!(
     include_str!("page/completions.js")
 );
 
-/// A report of runs, laid over each other: one HTML file that needs nothing beside it.
+/// Makes a report of runs, laid over each other: one HTML file that needs nothing beside it.
 ///
-/// `book` is the address of the book, to which the charts link; without it they don't.
+/// `book` is the address of the book, to which charts and findings link. Without it there are no links.
 ///
 /// # Errors
-/// When a run's record can't be read.
+/// Fails if a run's record can't be read.
 pub fn report(mut runs: Vec<Run>, book: Option<&str>) -> Result<String, ViewError> {
     distinguish(&mut runs);
     let index = Index::of(&runs, 0)?;
@@ -44,7 +44,8 @@ pub fn report(mut runs: Vec<Run>, book: Option<&str>) -> Result<String, ViewErro
     page(&runs, book, None, &data)
 }
 
-/// The page with `data` in it, or one that asks for it: of a `live` one the version that it shows.
+/// Makes the page with `data` in it. A page with `live` asks a server for its data instead; `live` is the version
+/// that it shows.
 pub(crate) fn page(
     runs: &[Run],
     book: Option<&str>,
@@ -73,7 +74,7 @@ pub(crate) fn page(
     ]))
 }
 
-/// How far the runs are, in a line.
+/// Says in a line how far the runs are.
 pub(crate) fn status(runs: &[Run]) -> Result<String, ViewError> {
     let of_run = |run: &Run| {
         let text = run.status()?;
@@ -82,7 +83,7 @@ pub(crate) fn status(runs: &[Run]) -> Result<String, ViewError> {
     Ok(runs.iter().map(of_run).collect::<Result<Vec<_>, ViewError>>()?.join(" · "))
 }
 
-/// The findings, run by run.
+/// Writes the findings, run by run.
 pub(crate) fn findings(runs: &[Run], book: Option<&str>) -> Result<String, ViewError> {
     let mut page = String::new();
     for run in runs {
@@ -124,7 +125,7 @@ pub(crate) fn findings(runs: &[Run], book: Option<&str>) -> Result<String, ViewE
     Ok(page)
 }
 
-/// In what the recipes differ, and each of them as its run keeps it.
+/// Writes the settings in which the recipes differ, and each recipe as its run keeps it.
 fn recipes(runs: &[Run]) -> String {
     let settings: Option<Vec<_>> = runs.iter().map(Run::settings).collect();
     let mut page = String::new();
@@ -173,9 +174,9 @@ fn recipes(runs: &[Run]) -> String {
     page
 }
 
-/// Data in the page itself, compressed.
+/// Writes data into the page itself, compressed.
 fn embedded(name: &str, value: &impl Serialize) -> Result<String, ViewError> {
-    // In one piece: the encoder clears its buffer for each that it gets.
+    // The encoder gets the data in one piece, because it clears its buffer for each piece.
     let compress = || {
         let json = serde_json::to_vec(value)?;
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
@@ -189,7 +190,7 @@ fn embedded(name: &str, value: &impl Serialize) -> Result<String, ViewError> {
     ))
 }
 
-/// The frame with each `{{name}}` replaced, in one pass: what is put in is never looked at again.
+/// Replaces each `{{name}}` of the frame in one pass, so that inserted text is never looked at again.
 fn filled(values: &[(&str, &str)]) -> String {
     let mut page = String::new();
     let mut rest = FRAME;

@@ -1,4 +1,4 @@
-//! Files that grow by whole records, while others read them.
+//! Files that grow by whole records, while other programs read them.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,29 +11,30 @@ use firebrick_runs::RunError;
 
 use crate::ViewError;
 
-/// A file of another project's viewer, which takes the metrics of a run one step after the other.
+/// A file for another project's viewer. It takes the metrics of a run one step after the other.
 ///
-/// A step is in the file when the call returns, as a whole or not at all. Whoever reads the file meanwhile sees it.
+/// When the call returns, the step is in the file, as a whole or not at all. A program that reads the file
+/// meanwhile sees it.
 pub trait EventLog: Send {
-    /// Records what was measured in `step`, at `time` in seconds since 1970. Steps come in ascending order; not every
-    /// step has every name.
+    /// Records the values of `step`, measured at `time` in seconds since 1970. Steps come in ascending order. Not
+    /// every step has every name.
     ///
     /// # Errors
-    /// When the file system refuses. The records before stay readable, and later ones may be logged.
+    /// Fails if the file system refuses. Earlier records stay readable, and later ones may be logged.
     fn log(&mut self, step: u64, time: f64, values: &[(String, f64)]) -> Result<(), ViewError>;
 
     /// Records that the run has ended: with 0 if it was completed, with another number if it was not. By default
-    /// nothing is said of that.
+    /// nothing is recorded.
     ///
     /// # Errors
-    /// As for [`EventLog::log`].
+    /// Fails as [`EventLog::log`] does.
     fn finish(&mut self, exit_code: i32) -> Result<(), ViewError> {
         let _ = exit_code;
         Ok(())
     }
 }
 
-/// A file at whose end records are put.
+/// A file that grows by records at its end.
 #[derive(Debug)]
 pub(crate) struct Records {
     path: PathBuf,
@@ -42,8 +43,8 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Makes an empty file, and the folders that lead to it. An earlier file of that name makes way; who reads it
-    /// still has the old one.
+    /// Makes an empty file, and the folders that lead to it. An earlier file of that name is removed. A program
+    /// that is reading it keeps the old file.
     pub(crate) fn create(path: PathBuf) -> Result<Self, ViewError> {
         if let Some(folder) = path.parent() {
             create_folder(folder)?;
@@ -55,7 +56,7 @@ impl Records {
         }
     }
 
-    /// The length so far, in bytes.
+    /// Returns the length so far, in bytes.
     pub(crate) fn length(&self) -> u64 {
         self.length
     }
@@ -63,8 +64,8 @@ impl Records {
     /// Appends `bytes`: all of them, or none.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), ViewError> {
         if let Err(error) = self.file.write_all(bytes) {
-            // A part of a record, as a full disk leaves it, would make unreadable what follows. If it can't be taken
-            // back either, the error that is told is the first one.
+            // A full disk may leave a part of a record, which would make all later records unreadable. So that
+            // part is taken back. If this fails too, the first error is returned.
             let _ = self.file.set_len(self.length);
             return Err(refused("write", &self.path)(error));
         }
@@ -73,7 +74,7 @@ impl Records {
     }
 }
 
-/// Makes a folder, and those that lead to it.
+/// Makes a folder, and the folders that lead to it.
 pub(crate) fn create_folder(path: &Path) -> Result<(), ViewError> {
     fs::create_dir_all(path).map_err(refused("create the folder", path))
 }
@@ -88,12 +89,12 @@ pub(crate) fn remove(path: &Path) -> Result<(), ViewError> {
     }
 }
 
-/// The error of a file system that refused.
+/// Makes the error of a file system that refused.
 fn refused(action: &'static str, path: &Path) -> impl Fn(io::Error) -> ViewError {
     move |error| RunError::File { action, path: path.to_owned(), error }.into()
 }
 
-/// The time since 1970; none for a clock that is set before.
+/// Returns the time since 1970; zero if the clock is set before that.
 pub(crate) fn since_1970(time: SystemTime) -> Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,3 +1,5 @@
+//! A run that is opened for a view.
+
 use std::{
     cell::{OnceCell, RefCell},
     collections::BTreeMap,
@@ -14,38 +16,38 @@ use firebrick_train::interval;
 
 use crate::ViewError;
 
-/// Turns tokens into the texts that they stand for, one for each.
+/// A function that turns tokens into the texts that they stand for, one text for each token.
 pub type Pieces = Box<dyn Fn(&[u32]) -> Vec<String> + Send>;
 
-/// For how many prompts, and from where to where.
+/// A confidence interval: the number of prompts that it is for, and its two ends.
 type Interval = (usize, (f64, f64));
 
-/// A run to be looked at, which may still be going.
+/// A run to view, which may still go on.
 pub struct Run {
-    /// As it is called on the page.
+    /// The run's name on the page.
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     pub(crate) store: Store,
-    /// The recipe as the run keeps it.
+    /// The text of the recipe as the run keeps it.
     pub(crate) recipe: String,
     pieces: OnceCell<Pieces>,
     find_pieces: Option<Box<dyn Fn() -> Option<Pieces> + Send>>,
-    /// Those that were worked out, by their evaluations' steps.
+    /// The confidence intervals that were computed, by the steps of their evaluations.
     intervals: RefCell<BTreeMap<Step, Interval>>,
 }
 
 impl Run {
-    /// Opens the run in `folder` to read.
+    /// Opens the run in `folder` for reading.
     ///
     /// # Errors
-    /// When it holds no run, or its database is too old or can't be read.
+    /// Fails if the folder holds no run, or if the run's database is too old or can't be read.
     pub fn open(folder: &Path) -> Result<Self, ViewError> {
         let database = folder.join("run.db");
         if !database.is_file() {
             return Err(ViewError::NotARun { path: folder.into() });
         }
         let store = Store::open_to_ask(&database)?;
-        // A program that trains from its own parts need not write one.
+        // A program that trains from its own parts need not write a recipe.
         let recipe = std::fs::read_to_string(folder.join("recipe.toml")).unwrap_or_default();
         let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
         let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
@@ -60,15 +62,15 @@ impl Run {
         })
     }
 
-    /// Shows tokens where the record has them, as soon as `find` knows their texts: a run has a tokenizer with its first
-    /// checkpoint.
+    /// Shows tokens if the record has them, as soon as `find` knows their texts. A run has a tokenizer from its
+    /// first checkpoint on.
     #[must_use]
     pub fn with_pieces(mut self, find: impl Fn() -> Option<Pieces> + Send + 'static) -> Self {
         self.find_pieces = Some(Box::new(find));
         self
     }
 
-    /// How tokens are read, once that is known.
+    /// Returns the function that reads tokens, once it is known.
     pub(crate) fn pieces(&self) -> Option<&Pieces> {
         if self.pieces.get().is_none()
             && let Some(pieces) = self.find_pieces.as_ref().and_then(|find| find())
@@ -78,8 +80,8 @@ impl Run {
         self.pieces.get()
     }
 
-    /// The 95 % confidence interval of an accuracy, from the shares of right answers of each prompt. It is worked out once for each
-    /// step.
+    /// Returns the 95 % confidence interval of an accuracy, computed from each prompt's share of right answers. It
+    /// is computed once for each step.
     pub(crate) fn interval(&self, step: Step, shares: &[f64]) -> (f64, f64) {
         let mut intervals = self.intervals.borrow_mut();
         match intervals.get(&step) {
@@ -92,23 +94,24 @@ impl Run {
         }
     }
 
-    /// Its diagnosis; none where its recipe can't be read.
+    /// Diagnoses the run; `None` if its recipe can't be read.
     pub(crate) fn diagnosis(&self) -> Option<Result<Diagnosis, ViewError>> {
         let recipe = self.settings()?;
         Some(diagnose(&self.store, &recipe).map_err(ViewError::from))
     }
 
-    /// The recipe's settings, as far as they can be read.
+    /// Returns the recipe's settings, if the recipe can be read.
     pub(crate) fn settings(&self) -> Option<Recipe> {
         Recipe::read(self.folder.join("recipe.toml")).ok().map(|loaded| loaded.recipe)
     }
 
-    /// Why its last process ended; none while it goes on, or when it could not say so.
+    /// Returns the reason why the run's last process ended; `None` while the process goes on, or if it could not
+    /// record a reason.
     pub(crate) fn ended(&self) -> Result<Option<String>, ViewError> {
         Ok(self.store.info(ENDED)?.filter(|why| !why.is_empty()))
     }
 
-    /// How far it is, in words.
+    /// Says in words how far the run is.
     pub(crate) fn status(&self) -> Result<String, ViewError> {
         let of = match self.settings() {
             Some(recipe) => format!(" of {}", recipe.train.steps),
@@ -122,7 +125,7 @@ impl Run {
     }
 }
 
-/// Gives runs of the same name different ones.
+/// Gives runs of the same name different names.
 pub(crate) fn distinguish(runs: &mut [Run]) {
     let is_taken = |runs: &[Run], at: usize, name: &str| {
         runs.iter().enumerate().any(|(other, run)| other != at && run.name == name)
@@ -130,7 +133,7 @@ pub(crate) fn distinguish(runs: &mut [Run]) {
     for at in 0..runs.len() {
         if is_taken(runs, at, &runs[at].name.clone()) {
             let path = runs[at].folder.display().to_string();
-            // The same folder may be given twice.
+            // A folder may be given twice.
             runs[at].name = match is_taken(runs, at, &path) {
                 true => format!("{path} ({})", at + 1),
                 false => path,

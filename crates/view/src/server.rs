@@ -19,11 +19,11 @@ use crate::{
     run::{Run, distinguish},
 };
 
-/// Serves the page of runs to browsers on this machine, and to nobody who does not know its address: a random word is part of
-/// it. Nothing is served but what the page shows.
+/// A server of the page of runs, for browsers on this machine. A random word is part of the page's address, so
+/// nobody gets the page without knowing the address. Nothing else is served.
 ///
-/// It speaks as much HTTP as that takes: it reads the head of a GET request, answers, and closes. No body is ever read, and whoever
-/// is slow is left.
+/// The server speaks as much HTTP as that takes: it reads the head of a GET or HEAD request, answers, and closes
+/// the connection. It never reads a body, and drops slow clients.
 pub struct Watched {
     listener: TcpListener,
     address: SocketAddr,
@@ -31,27 +31,27 @@ pub struct Watched {
     live: Arc<Mutex<Live>>,
 }
 
-/// Requests that are answered at once; further ones are closed.
+/// The number of requests that are answered at once. Further ones are closed.
 const AT_ONCE: usize = 32;
 
 /// The largest head of a request, in bytes.
 const HEAD: usize = 16 << 10;
 
-/// How long a request's head may take.
+/// The time that a request's head may take.
 const TO_ASK: Duration = Duration::from_secs(5);
 
-/// How long a browser may take to read what comes next.
+/// The time that a browser may take to read the next part of an answer.
 const TO_READ: Duration = Duration::from_secs(20);
 
-/// Between two looks whether somebody asks.
+/// The time between two looks for a new request.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Watched {
-    /// Listens on 127.0.0.1, at `port` or with 0 at any that is free. `book` is the address of the book, to which charts and
-    /// findings link.
+    /// Listens on 127.0.0.1 at `port`; 0 stands for any free port. `book` is the address of the book, to which
+    /// charts and findings link.
     ///
     /// # Errors
-    /// When the port can't be had.
+    /// Fails if the port can't be had.
     pub fn listen(mut runs: Vec<Run>, port: u16, book: Option<String>) -> Result<Self, ViewError> {
         distinguish(&mut runs);
         let failed = |error| ViewError::Listen { port, error };
@@ -62,15 +62,15 @@ impl Watched {
         Ok(Watched { listener, address, token, live: Arc::new(Mutex::new(Live::new(runs, book))) })
     }
 
-    /// The page's address.
+    /// Returns the page's address.
     pub fn address(&self) -> String {
         format!("http://{}/{}/", self.address, self.token)
     }
 
-    /// Answers requests until `stop` is set. A record that can't be read is told to the browser.
+    /// Answers requests until `stop` is set. If a record can't be read, the browser gets the error.
     ///
     /// # Errors
-    /// When the socket fails.
+    /// Fails if the socket fails.
     pub fn serve(&self, stop: &AtomicBool) -> Result<(), ViewError> {
         let open = Arc::new(AtomicUsize::new(0));
         while !stop.load(Ordering::Relaxed) {
@@ -89,7 +89,7 @@ impl Watched {
             }
             let (token, live) = (self.token.clone(), Arc::clone(&self.live));
             let taken = Taken::of(&open);
-            // Without another thread the caller is closed.
+            // If no other thread can be started, the connection is closed.
             let _ = thread::Builder::new().spawn(move || {
                 let _taken = taken;
                 // A browser that went away has no use for an answer.
@@ -100,7 +100,8 @@ impl Watched {
     }
 }
 
-/// Nobody asks at the moment, or whoever did has gone, or too many files are open for now.
+/// Tells whether an error passes by itself: nobody asks at the moment, the caller has gone, or too many files are
+/// open for now.
 fn is_of_one_caller(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted | ConnectionReset)
@@ -108,7 +109,7 @@ fn is_of_one_caller(error: &io::Error) -> bool {
         || matches!(error.raw_os_error(), Some(23 | 24))
 }
 
-/// One of the requests that are answered.
+/// One of the requests that are being answered.
 struct Taken(Arc<AtomicUsize>);
 
 impl Taken {
@@ -124,12 +125,12 @@ impl Drop for Taken {
     }
 }
 
-/// A request, as far as it matters here.
+/// The parts of a request that matter here.
 struct Asked {
     method: String,
     path: String,
     query: String,
-    /// Names in lower case, and values.
+    /// The headers, with names in lower case.
     headers: Vec<(String, String)>,
 }
 
@@ -167,7 +168,7 @@ fn answer(mut stream: TcpStream, token: &str, live: &Mutex<Live>) -> io::Result<
     respond(&mut stream, status, kind, &text, body)
 }
 
-/// The answer: a status, a media type and a text.
+/// Returns the answer: a status, a media type and a text.
 fn content(asked: &Asked, token: &str, live: &Mutex<Live>) -> (u16, &'static str, String) {
     if let Err(refusal) = check(asked) {
         return (403, TEXT, refusal);
@@ -180,7 +181,7 @@ fn content(asked: &Asked, token: &str, live: &Mutex<Live>) -> (u16, &'static str
             "Nothing is here. The page's address has a word in it, which the terminal shows.";
         return (404, TEXT, elsewhere.into());
     };
-    // A part that failed on the way leaves nothing by halves.
+    // A part that panicked leaves nothing half done, so a poisoned lock is no problem.
     let mut live = live.lock().unwrap_or_else(PoisonError::into_inner);
     match live.content(part, &asked.query) {
         Ok(Some((kind, text))) => (200, kind, text),
@@ -189,8 +190,9 @@ fn content(asked: &Asked, token: &str, live: &Mutex<Live>) -> (u16, &'static str
     }
 }
 
-/// Other sites' pages may ask, as the browser's user; and a name for this machine may be theirs. So the host must be asked for by
-/// its own names, whatever the port, which a tunnel may change, and pages of other origins are refused.
+/// Refuses requests from other sites. Their pages may ask in the name of the browser's user, and a name of theirs
+/// may point to this machine. So the request has to use one of the machine's own names. The port does not matter,
+/// because a tunnel may change it. Pages of other origins are refused.
 fn check(asked: &Asked) -> Result<(), String> {
     let header = |name: &str| {
         asked.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -204,7 +206,7 @@ fn check(asked: &Asked) -> Result<(), String> {
     if header("origin").is_some_and(|origin| origin != format!("http://{host}")) {
         return foreign;
     }
-    // A link to the page may stand anywhere; it shows the page to its reader, and tells the site nothing.
+    // A link to the page may stand on any site. It shows the page to the reader, and tells the site nothing.
     let shows = header("sec-fetch-mode") == Some("navigate")
         && header("sec-fetch-dest") == Some("document");
     match header("sec-fetch-site") {
@@ -213,7 +215,7 @@ fn check(asked: &Asked) -> Result<(), String> {
     }
 }
 
-/// Reads the head of a request; none if it is not one, is too long, or does not come.
+/// Reads the head of a request; `None` if it is no head of a request, is too long, or does not come.
 fn read(stream: &mut TcpStream) -> io::Result<Option<Asked>> {
     let until = Instant::now() + TO_ASK;
     let mut head = Vec::new();
@@ -268,7 +270,7 @@ fn respond(
         stream.write_all(text.as_bytes())?;
     }
     stream.flush()?;
-    // Nobody waits for more than the head; but closing at once might take the answer back.
+    // The server needs no more than the head, but to close at once might take the answer back.
     stream.shutdown(Shutdown::Write)?;
     stream.set_read_timeout(Some(Duration::from_millis(200)))?;
     let _ = stream.read(&mut [0; 2048]);

@@ -1,4 +1,4 @@
-//! A run as TensorBoard reads it.
+//! A run in the form that TensorBoard reads.
 
 use std::{path::Path, time::SystemTime};
 
@@ -9,24 +9,25 @@ use crate::{
     records::{Records, since_1970},
 };
 
-/// An event file of TensorBoard, of scalars.
+/// An event file of scalars for TensorBoard.
 ///
-/// Values are 32-bit floats in it, `simple_value`, as TensorBoard's own scalars and PyTorch's are: NaN and infinities
-/// stay what they are, and what is beyond the range, 3.4e38, becomes infinite. The format has tensors of doubles too,
-/// but TensorBoard 2.21 shows no curve of those, and its `EventAccumulator.Scalars`, which scripts read, lacks them.
+/// The values are 32-bit floats (`simple_value`), like TensorBoard's own scalars and PyTorch's. NaN and infinities
+/// stay what they are, and values beyond the range of 3.4e38 become infinite. The format has tensors of doubles
+/// too, but TensorBoard 2.21 shows no curves of them, and its `EventAccumulator.Scalars`, which scripts read,
+/// lacks them.
 ///
-/// The format: records as TensorFlow's `TFRecord` has them, each an `Event` of `event.proto`.
+/// The file consists of records in TensorFlow's `TFRecord` format, each an `Event` of `event.proto`.
 #[derive(Debug)]
 pub struct TensorBoard {
     records: Records,
 }
 
 impl TensorBoard {
-    /// Makes the event file of a run in `folder`, which TensorBoard then shows as a run of the folder's name. A file
-    /// of the same run, known by when it was `started`, is replaced.
+    /// Makes the event file of a run in `folder`. TensorBoard shows it as a run of the folder's name. A file of
+    /// the same run, known by the time at which the run `started`, is replaced.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// Fails if the file system refuses.
     pub fn create(folder: &Path, started: SystemTime) -> Result<Self, ViewError> {
         let started = since_1970(started);
         let name = format!("events.out.tfevents.{:010}.firebrick", started.as_secs());
@@ -57,7 +58,7 @@ impl EventLog for TensorBoard {
     }
 }
 
-/// `data` as a record: its length, the sum of that, itself, and its sum.
+/// Makes a record of `data`: the length, the length's checksum, the data, and the data's checksum.
 fn framed(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     let mut record = Vec::with_capacity(data.len() + 16);
@@ -68,7 +69,8 @@ fn framed(data: &[u8]) -> Vec<u8> {
     record
 }
 
-/// A CRC-32C, changed so that it can be part of what another one is taken of (TensorFlow's `crc32c.h`).
+/// Computes a CRC-32C and masks it, so that it can be part of data that has a CRC-32C of its own (TensorFlow's
+/// `crc32c.h`).
 fn masked_sum(data: &[u8]) -> u32 {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -93,7 +95,7 @@ struct Summary {
     value: Vec<Value>,
 }
 
-/// `Summary.Value` of `summary.proto`. The value is optional, since a plain field is not written where it is 0.
+/// `Summary.Value` of `summary.proto`. The value is optional, because a plain field is not written if it is 0.
 #[derive(Clone, PartialEq, Message)]
 struct Value {
     #[prost(string, tag = "1")]
@@ -111,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 3720, B.4, has the first number; the second is `masked_crc32c` of TensorBoard 2.21.
+    /// The first number is in RFC 3720, B.4. The second comes from `masked_crc32c` of TensorBoard 2.21.
     #[test]
     fn a_sum_is_masked_as_tensorflow_masks_it() {
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);

@@ -1,4 +1,4 @@
-//! A run as Weights & Biases' program uploads it.
+//! A run in the form that Weights & Biases' program uploads.
 
 use std::{
     path::Path,
@@ -19,47 +19,48 @@ use crate::{
 mod chunks;
 mod messages;
 
-/// Whose run it is that a folder of W&B holds.
+/// The identity of a run in a folder of W&B.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The project on W&B that the run is uploaded to.
     pub project: String,
-    /// The run's name for the project, once and for all: W&B takes no other run of an id that was deleted.
+    /// The run's id in the project, once and for all. W&B takes no other run under an id that was deleted.
     pub id: String,
     /// The name that is shown.
     pub name: String,
-    /// When the run began.
+    /// The time at which the run began.
     pub started: SystemTime,
-    /// The settings, of which the first level are the columns of W&B's tables.
+    /// The settings. Their first level makes the columns of W&B's tables.
     pub config: serde_json::Map<String, Value>,
 }
 
-/// A run of Weights & Biases as its SDK leaves one with `WANDB_MODE=offline`, for `wandb sync` to upload.
+/// A run of Weights & Biases as its SDK writes it with `WANDB_MODE=offline`, for `wandb sync` to upload.
 ///
 /// Values are exact. NaN and infinities stay what they are.
 ///
-/// The format: chunks as LevelDB's log has them, with `Record` messages of `wandb_internal.proto`. It is as the SDK
-/// 0.31 writes it, and that one and 0.22 read it; `wandb sync` makes the rest of what it uploads, such as
-/// `config.yaml`, from these.
+/// The file consists of chunks in the format of LevelDB's log, with `Record` messages of `wandb_internal.proto`.
+/// The SDK 0.31 writes this format, and the SDKs 0.31 and 0.22 read it. From these messages `wandb sync` makes
+/// everything else that it uploads, such as `config.yaml`.
 #[derive(Debug)]
 pub struct Wandb {
     records: Records,
     /// The number of the next record, from 1.
     next: i64,
     started: Duration,
-    /// How long the run has taken by its latest step, in seconds.
+    /// The time that the run has taken up to its latest step, in seconds.
     runtime: f64,
 }
 
 impl Wandb {
     /// Makes `wandb/offline-run-YYYYMMDD_HHMMSS-ID/run-ID.wandb` in `folder`, with the time in UTC. A file of the
-    /// same run is replaced, also where it was uploaded: then it counts as not uploaded yet.
+    /// same run is replaced. If that file was uploaded, the new one counts as not uploaded yet.
     ///
     /// # Errors
-    /// When W&B would not take the id, and when the file system refuses.
+    /// Fails if W&B would not take the id, or if the file system refuses.
     pub fn create(folder: &Path, identity: &Identity) -> Result<Self, ViewError> {
         let id = &identity.id;
-        // No separators and no `..`, and what the SDK's settings refuse. A `%` would stand in an address.
+        // The id may have no separators, no `..`, and nothing that the SDK's settings refuse. A `%` would get into
+        // an address.
         if firebrick_core::check_run_name(id).is_err()
             || id.trim() != id
             || id.contains([':', ';', ',', '#', '?', '/', '\'', '%'])
@@ -68,7 +69,7 @@ impl Wandb {
         }
         let started = since_1970(identity.started);
         let run = folder.join("wandb").join(format!("offline-run-{}-{id}", stamp(started)));
-        // `wandb sync` writes there, and does not make it.
+        // `wandb sync` writes into this folder, but does not make it.
         create_folder(&run.join("files"))?;
         remove(&run.join(format!("run-{id}.wandb.synced")))?;
         let mut records = Records::create(run.join(format!("run-{id}.wandb")))?;
@@ -111,7 +112,7 @@ impl EventLog for Wandb {
         items.push(Item::nested(["_timestamp"], number(time)));
         items.push(Item::nested(["_runtime"], number(self.runtime)));
         items.push(Item::nested(["_step"], step.to_string()));
-        // The summary is what tables show of a run, and nobody else derives it from the steps.
+        // W&B's tables show the summary of a run, and nobody else derives it from the steps.
         let mut update = items.clone();
         update.push(Item::nested(["_wandb", "runtime"], (self.runtime as i64).to_string()));
         let history = History { item: items, step: Some(Step { num: step.cast_signed() }) };
@@ -142,7 +143,8 @@ fn run_message(identity: &Identity, started: Duration) -> Run {
     }
 }
 
-/// A number as the SDK writes it: JSON, and three words more. It is the shortest text that is read as the same number.
+/// Writes a number as the SDK does: as JSON, with three words more for NaN and infinities. The text is the
+/// shortest one that is read as the same number.
 fn number(value: f64) -> String {
     if value.is_nan() {
         "NaN".to_owned()
@@ -153,9 +155,9 @@ fn number(value: f64) -> String {
     }
 }
 
-/// The date and the time of day in UTC, as `YYYYMMDD_HHMMSS`.
+/// Writes the date and the time of day in UTC, as `YYYYMMDD_HHMMSS`.
 ///
-/// The date is counted in years that begin in March, so that the leap day is their last one (Hinnant,
+/// The date is counted in years that begin in March, so that the leap day is the last day of its year (Hinnant,
 /// "chrono-Compatible Low-Level Date Algorithms").
 fn stamp(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();

@@ -1,4 +1,4 @@
-//! Adapters as PEFT keeps them: `adapter_config.json` and `adapter_model.safetensors`.
+//! Adapters in PEFT's files: `adapter_config.json` and `adapter_model.safetensors`.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -16,18 +16,18 @@ use crate::{Adapter, ConfigError, Decoder, Lora, config::Fields, lora::ends_with
 const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
 
-/// Whether `folder` holds an adapter instead of a whole model. One that has both, as a merged model may
-/// that is kept beside its adapter, is a model.
+/// Tells whether `folder` holds an adapter instead of a whole model. A folder with both is a model: a merged model
+/// may be kept beside its adapter.
 pub fn is_adapter(folder: &Path) -> bool {
     folder.join(CONFIG).is_file() && !folder.join(SINGLE).exists() && !folder.join(INDEX).exists()
 }
 
-/// The model that an adapter was made for, as its file says it.
+/// The model that an adapter was made for, as the adapter's file names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdapterBase {
-    /// A folder or a name on the Hub.
+    /// A folder, or a name on the Hub.
     pub name: String,
-    /// A branch, tag or commit of that name; `main` if there is none.
+    /// A branch, tag or commit of that name. `None` means `main`.
     pub revision: Option<String>,
 }
 
@@ -37,10 +37,11 @@ impl From<&str> for AdapterBase {
     }
 }
 
-/// The adapter of a folder, and the model that it was made for.
+/// Reads the adapter of a folder, and the model that it was made for. The adapter's targets are left empty:
+/// [`adapter_lora`] reads them.
 ///
 /// # Errors
-/// When `adapter_config.json` is missing or broken, or asks for more than is computed here.
+/// If `adapter_config.json` is missing or broken, or asks for more than is computed here.
 pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointError> {
     let path = folder.join(CONFIG);
     let fields: Map<String, Value> = json::read(&path, json::CONFIG)?;
@@ -58,7 +59,7 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
     if let Some(Value::String(init)) = fields.0.get("init_lora_weights")
         && !LEAVES_THE_BASE.contains(&init.to_lowercase().as_str())
     {
-        // PEFT takes these out of the model's own weights, when it loads the adapter too.
+        // PEFT changes the model's own weights in these ways, and again when it loads the adapter.
         return refuse(format!(
             "init_lora_weights = {init:?} changes the model's own weights, which is not implemented; \
              save it with PEFT's path_initial_model_for_weight_conversion"
@@ -68,7 +69,7 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
     let lora = Lora {
         rank,
         alpha: fields.number("lora_alpha").map_err(config)?,
-        // The tensors say which: this field may be a pattern.
+        // The tensors tell the targets, because the file's field may be a pattern.
         targets: Vec::new(),
         rslora: fields.flag_or("use_rslora", false).map_err(config)?,
         rank_pattern: pattern(&fields, "rank_pattern", |it, name| it.size(name)).map_err(config)?,
@@ -107,21 +108,22 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
     Ok((lora, base))
 }
 
-/// As [`adapter_config`], with the projections that the adapter's tensors are for.
+/// Reads an adapter like [`adapter_config`], with the projections that its tensors are for.
 ///
 /// # Errors
-/// When a file is missing or broken, or a tensor is of no projection.
+/// If a file is missing or broken, or a tensor is of no projection.
 pub fn adapter_lora(folder: &Path) -> Result<Lora, CheckpointError> {
     let (mut lora, _) = adapter_config(folder)?;
     lora.targets = targets(&TensorFile::open(&folder.join(TENSORS))?, &lora.modules_to_save)?;
     Ok(lora)
 }
 
-/// Puts the adapter of a PEFT folder beside the projections of `decoder`, whose own weights are frozen.
+/// Puts the adapter of a PEFT folder beside the projections of `decoder`, whose own weights are frozen, except
+/// matrices that the adapter holds whole.
 ///
 /// # Errors
-/// When a file is missing or broken, a tensor is not of the shape that the model gives it, or is for
-/// something that has no adapter here.
+/// If a file is missing or broken, or a tensor has not the shape that the model gives it, or is for a part that
+/// has no adapter here.
 pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, CheckpointError> {
     let (mut lora, _) = adapter_config(folder)?;
     let file = TensorFile::open(&folder.join(TENSORS))?;
@@ -173,7 +175,8 @@ pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, Checkpoi
     }
 }
 
-/// The projections that the tensors of an adapter are for, but for matrices that it holds whole.
+/// Finds the projections that the tensors of an adapter are for. Matrices that the adapter holds whole do not
+/// count.
 fn targets(file: &TensorFile, whole: &[String]) -> Result<Vec<String>, CheckpointError> {
     let mut targets = BTreeSet::new();
     let whole: Vec<String> = whole.iter().map(|module| names::of_whole(module)).collect();
@@ -194,7 +197,7 @@ fn targets(file: &TensorFile, whole: &[String]) -> Result<Vec<String>, Checkpoin
 /// Writes the adapter of `decoder` as a PEFT folder for the model `base`, in f32.
 ///
 /// # Errors
-/// When `decoder` has no adapter, a file cannot be written, or a parameter cannot be read.
+/// If `decoder` has no adapter, a file cannot be written, or a parameter cannot be read.
 pub fn save_adapter(
     decoder: &Decoder,
     base: &AdapterBase,
@@ -232,7 +235,7 @@ pub fn save_adapter(
     save::write_adapter(decoder, saved, &folder.join(TENSORS))
 }
 
-/// A field with a value for each pattern, in its order.
+/// Reads a field with a value for each pattern, in the field's order.
 fn pattern<T>(
     fields: &Fields,
     field: &str,
@@ -252,7 +255,7 @@ fn pattern<T>(
     }
 }
 
-/// The inverse of [`pattern`].
+/// Undoes [`pattern`].
 fn object<T: Copy>(patterns: &[(String, T)], number: impl Fn(T) -> Value) -> Value {
     patterns.iter().map(|(pattern, value)| (pattern.clone(), number(*value))).collect()
 }
@@ -261,7 +264,7 @@ fn names_of(list: &Value) -> Option<Vec<String>> {
     list.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// Fields that make the adapter another sum than `x·W + scale · x·A·B`.
+/// The fields that make the adapter compute another sum than `x·W + scale · x·A·B`.
 const CHANGES_THE_SUM: [&str; 10] = [
     "alora_invocation_tokens",
     "arrow_config",
@@ -275,10 +278,10 @@ const CHANGES_THE_SUM: [&str; 10] = [
     "use_qalora",
 ];
 
-/// Ways to begin that leave the model's own weights as they are.
+/// Initialisations that leave the model's own weights as they are.
 const LEAVES_THE_BASE: [&str; 4] = ["gaussian", "eva", "orthogonal", "lora_ga"];
 
-/// Whether a field asks for something: most say `null`, `false` or nothing at all.
+/// Tells whether a field asks for something. Most fields say `null`, `false` or nothing at all.
 fn asks(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null | Value::Bool(false)) => false,

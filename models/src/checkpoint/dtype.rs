@@ -1,20 +1,22 @@
+//! The number formats of stored weights, and conversions to and from f32.
+
 use half::{bf16, f16};
 use safetensors::Dtype;
 
-/// The number formats that weights are stored in; in memory they are f32.
+/// The number formats of stored weights; in memory weights are f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WeightDtype {
-    /// Four bytes: what is trained, bit for bit.
+    /// Four bytes: the trained weights, bit for bit.
     #[default]
     F32,
     /// Two bytes with the range of f32.
     BF16,
-    /// Two bytes, more precise than bf16 and at most 65504.
+    /// Two bytes, more precise than bf16; at most 65504.
     F16,
 }
 
 impl WeightDtype {
-    /// Its name in a `config.json`, such as `bfloat16`.
+    /// Returns the format's name in a `config.json`, such as `bfloat16`.
     pub fn name(self) -> &'static str {
         match self {
             WeightDtype::F32 => "float32",
@@ -23,7 +25,7 @@ impl WeightDtype {
         }
     }
 
-    /// Bytes of one value.
+    /// Returns the number of bytes of one value.
     pub fn bytes(self) -> usize {
         match self {
             WeightDtype::F32 => 4,
@@ -31,8 +33,8 @@ impl WeightDtype {
         }
     }
 
-    /// `None` for the formats of a file that hold no weights: integers, and floats of 8 bits, which
-    /// mean nothing without the scales beside them.
+    /// Returns the format of a file's type. `None` for types that hold no weights: integers, and floats of 8 bits,
+    /// which mean nothing without the scales beside them.
     pub(super) fn of(dtype: Dtype) -> Option<Self> {
         match dtype {
             Dtype::F32 => Some(WeightDtype::F32),
@@ -50,7 +52,7 @@ impl WeightDtype {
         }
     }
 
-    /// Appends the values that `bytes` are, as f32. This loses nothing.
+    /// Appends the values in `bytes`, as f32. This loses nothing.
     pub(super) fn widen(self, bytes: &[u8], values: &mut Vec<f32>) {
         let halves = bytes.as_chunks::<2>().0.iter();
         match self {
@@ -65,7 +67,7 @@ impl WeightDtype {
         }
     }
 
-    /// Appends the bytes of `values`, each rounded to the nearest value there is, ties to even.
+    /// Appends the bytes of `values`, each rounded to the nearest value of the format, ties to even.
     pub(super) fn narrow(self, values: &[f32], bytes: &mut Vec<u8>) {
         match self {
             WeightDtype::F32 => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
@@ -78,7 +80,7 @@ impl WeightDtype {
         }
     }
 
-    /// Whether a finite value would be rounded to infinity.
+    /// Tells whether a finite value would be rounded to infinity.
     pub(super) fn overflows(self, value: f32) -> bool {
         let narrow = match self {
             WeightDtype::F32 => return false,
@@ -101,11 +103,11 @@ mod tests {
             dtype.widen(&bytes, &mut values);
             values[0]
         };
-        // Eight bits of significand: 257 lies half way between 256 and 258, 259 between 258 and 260.
+        // bf16 has eight bits of significand: 257 lies half way between 256 and 258, 259 between 258 and 260.
         for (value, nearest) in [(257.0, 256.0), (257.01, 258.0), (259.0, 260.0), (-1.5, -1.5)] {
             assert_eq!(narrowed(WeightDtype::BF16, value), nearest, "{value}");
         }
-        // Eleven: 2049 lies half way between 2048 and 2050.
+        // f16 has eleven: 2049 lies half way between 2048 and 2050.
         for (value, nearest) in [(2049.0, 2048.0), (2051.0, 2052.0), (65504.0, 65504.0)] {
             assert_eq!(narrowed(WeightDtype::F16, value), nearest, "{value}");
         }

@@ -1,8 +1,10 @@
+//! Errors of checkpoints.
+
 use std::{io, path::PathBuf};
 
 use crate::ConfigError;
 
-/// What is wrong with a checkpoint.
+/// An error while reading or writing a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// A file could not be read.
@@ -10,9 +12,9 @@ pub enum CheckpointError {
         "cannot read {path}: {source}; expected a Hugging Face model folder with config.json, model.safetensors and tokenizer.json"
     )]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// Weights in a format that can run code.
@@ -22,46 +24,46 @@ pub enum CheckpointError {
          safe_serialization=True)"
     )]
     Pickled {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
-    /// A GGUF file is damaged, or is of no model that can be read.
+    /// A GGUF file is damaged, or has no model that can be read.
     #[error(transparent)]
     Gguf(#[from] firebrick_gguf::GgufError),
     /// A file could not be written.
     #[error("cannot write {path}: {source}")]
     Write {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A JSON file is not what it should be.
     #[error("{path} is not valid JSON: {source}; download the file again")]
     Json {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The place and the cause.
         source: serde_json::Error,
     },
-    /// A JSON file is larger than any that belongs to a model.
+    /// A JSON file is larger than any file of a model.
     #[error(
         "{path} has {bytes} bytes, expected at most {limit}: it is not what its name says; download the file again"
     )]
     TooLarge {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Its size.
+        /// The size of the file.
         bytes: u64,
-        /// What it may have.
+        /// The size that it may have.
         limit: u64,
     },
     /// `config.json` describes a model that cannot be read.
     #[error("{path}: {source}")]
     Config {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What about it.
+        /// The cause.
         source: ConfigError,
     },
     /// The sizes of a new model do not fit together.
@@ -72,9 +74,9 @@ pub enum CheckpointError {
         "{path} is not a whole safetensors file: {problem}; it may be cut off: download or copy it again"
     )]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What was expected and what came.
+        /// A text that says what was expected and what was found.
         problem: String,
     },
     /// The index of the shards and the shards contradict each other.
@@ -82,7 +84,7 @@ pub enum CheckpointError {
     Index {
         /// The index file.
         path: PathBuf,
-        /// What was expected and what came.
+        /// A text that says what was expected and what was found.
         problem: String,
     },
     /// The index of the shards names a file outside its folder.
@@ -90,7 +92,7 @@ pub enum CheckpointError {
     Shard {
         /// The index file.
         path: PathBuf,
-        /// What it lists.
+        /// The name that the index lists.
         shard: String,
     },
     /// A tensor that the configuration asks for is in none of the files.
@@ -102,7 +104,7 @@ pub enum CheckpointError {
         path: PathBuf,
         /// The checkpoint's name of the tensor.
         name: String,
-        /// As `config.json` says.
+        /// The number of layers in `config.json`.
         layers: usize,
     },
     /// The files hold more layers than the configuration.
@@ -112,9 +114,9 @@ pub enum CheckpointError {
     Surplus {
         /// The file, or the index of the shards.
         path: PathBuf,
-        /// The first tensor too many.
+        /// The first surplus tensor.
         name: String,
-        /// As `config.json` says.
+        /// The number of layers in `config.json`.
         layers: usize,
     },
     /// The files hold a part of the model that the configuration's architecture does not have.
@@ -132,32 +134,32 @@ pub enum CheckpointError {
         "{path}: tensor \"{name}\" is {came}, but config.json makes it {expected}: do the two files belong together?"
     )]
     Shape {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The checkpoint's name of the tensor.
         name: String,
-        /// Shape and type in the file.
+        /// The shape and type in the file.
         came: String,
-        /// Shape and type expected.
+        /// The expected shape and type.
         expected: String,
     },
-    /// An adapter is broken, or is not for this model.
+    /// An adapter is broken, or belongs to another model.
     #[error("{path}: {problem}")]
     Adapter {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What was expected and what came.
+        /// A text that says what was expected and what was found.
         problem: String,
     },
-    /// A file of parameters is broken, or is not this model's.
+    /// A file of parameters is broken, or belongs to another model.
     #[error("{path} {problem}")]
     Parameters {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What was expected and what came.
+        /// A text that says what was expected and what was found.
         problem: String,
     },
-    /// A weight is too large for the type that it should be written in.
+    /// A weight is too large for the type in which it should be written.
     #[error("tensor \"{name}\" holds {value:e}, which is beyond {dtype}: save it as {remedy}")]
     Range {
         /// The checkpoint's name of the tensor.
@@ -169,7 +171,7 @@ pub enum CheckpointError {
         /// A type with more range.
         remedy: &'static str,
     },
-    /// The device could not give its values back.
+    /// The device could not give the values of a parameter back.
     #[error("the device could not read back a parameter: {0}")]
     Device(String),
 }

@@ -1,3 +1,5 @@
+//! One safetensors file, read a tensor at a time.
+
 use std::{
     fs::File,
     io::{Read as _, Seek as _, SeekFrom},
@@ -8,29 +10,28 @@ use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::{CheckpointError, WeightDtype, json};
 
-/// One safetensors file: its header in memory, its tensors on disk until one is asked for.
+/// One safetensors file. Its header is in memory, and its tensors stay on disk until they are asked for.
 ///
-/// Files are read and not mapped. A mapping is `unsafe`, because the file may change under it; and
-/// one that is cut off meanwhile ends the process with a signal (SIGBUS), where reading gives an
-/// error that can be reported.
+/// Files are read and not mapped. A mapping is `unsafe`, because the file may change under it. If a mapped file is
+/// cut off meanwhile, the process ends with a signal (SIGBUS), while reading gives an error that can be reported.
 #[derive(Debug)]
 pub(super) struct TensorFile {
     path: PathBuf,
     file: File,
     header: Metadata,
-    /// Where the header ends and the first tensor begins.
+    /// The offset at which the header ends and the first tensor begins.
     start: u64,
 }
 
-/// Bytes of a header that the format allows.
+/// The largest header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// Bytes that are read at once, and widened from there.
+/// The number of bytes that are read and widened at once.
 const AT_ONCE: usize = 1 << 20;
 
 impl TensorFile {
-    /// Reads the header and checks it: every tensor has the bytes of its shape and type, and they
-    /// lie one behind the other, without gaps, to the end of the file.
+    /// Reads the header and checks it: every tensor has the bytes of its shape and type, and tensors lie one
+    /// behind the other, without gaps, to the end of the file.
     pub(super) fn open(path: &Path) -> Result<Self, CheckpointError> {
         let damaged = |problem| CheckpointError::Damaged { path: path.to_owned(), problem };
         let unreadable = |source| CheckpointError::Read { path: path.to_owned(), source };
@@ -46,7 +47,7 @@ impl TensorFile {
             ));
         }
         let length = u64::from_le_bytes(length);
-        // Before anything is allocated for it: the length is eight bytes of anybody's choice.
+        // This check comes before anything is allocated: the length is eight bytes that anybody may choose.
         if length > MAX_HEADER {
             return Err(damaged(format!(
                 "its header would have {length} bytes, and the format allows {MAX_HEADER}"
@@ -59,7 +60,7 @@ impl TensorFile {
         }
         let mut header = vec![0; length as usize];
         file.read_exact(&mut header).map_err(unreadable)?;
-        // Checks the shapes and offsets against each other too.
+        // This also checks the shapes and offsets against each other.
         let header: Metadata = serde_json::from_slice(&header)
             .map_err(|error| damaged(format!("its header is wrong: {error}")))?;
         let ends = header.tensors().values().map(|info| info.data_offsets.1 as u64).max();
@@ -76,17 +77,17 @@ impl TensorFile {
         &self.path
     }
 
-    /// Every tensor's name, in the order of their bytes.
+    /// Lists every tensor's name, in the order of their bytes.
     pub(super) fn names(&self) -> Vec<String> {
         self.header.offset_keys()
     }
 
-    /// Type, shape and place of a tensor.
+    /// Returns the type, shape and place of a tensor.
     pub(super) fn info(&self, name: &str) -> Option<&TensorInfo> {
         self.header.info(name)
     }
 
-    /// Appends the values of a tensor to `values`, and says whether all are finite.
+    /// Appends the values of a tensor to `values`, and tells whether all are finite.
     ///
     /// `info` comes from [`TensorFile::info`].
     pub(super) fn read(

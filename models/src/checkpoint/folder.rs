@@ -1,3 +1,5 @@
+//! The safetensors files of a model folder, read as one.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
@@ -8,22 +10,23 @@ use serde::Deserialize;
 
 use super::{CheckpointError, file::TensorFile, json, pictures::text_name};
 
-/// The one file of a model that is not in shards.
+/// The only file of a model that is not in shards.
 pub(super) const SINGLE: &str = "model.safetensors";
 
-/// The file that says in which shard a tensor is.
+/// The file that names the shard of each tensor.
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
-/// Weights as PyTorch pickles them, which are not read: to unpickle is to run what the file says.
+/// Weights that PyTorch pickled. They are not read, because unpickling a file runs the code in it.
 const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// The safetensors files of a model folder, open.
 #[derive(Debug)]
 pub(super) struct Shards {
-    /// The one file, or the index, for messages.
+    /// The single file, or the index, for messages.
     path: PathBuf,
     files: Vec<TensorFile>,
-    /// Which file holds a tensor, and the name that it has there, which is another in models that see pictures.
+    /// The file that holds a tensor, by the tensor's name, and its name in that file, which differs in models that
+    /// see pictures.
     home: BTreeMap<String, (usize, String)>,
 }
 
@@ -33,8 +36,8 @@ struct Index {
 }
 
 impl Shards {
-    /// Opens `model.safetensors`, or else the shards of `model.safetensors.index.json`: the order of
-    /// `transformers`, so that a folder with both is the same model to it and to us.
+    /// Opens `model.safetensors`, or else the shards of `model.safetensors.index.json`. `transformers` has the
+    /// same order, so that a folder with both is the same model to both programs.
     pub(super) fn open(folder: &Path) -> Result<Self, CheckpointError> {
         let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
         let pickled = PICKLED.map(|name| folder.join(name)).into_iter().find(|path| path.exists());
@@ -59,17 +62,17 @@ impl Shards {
         Ok(tensors)
     }
 
-    /// The one file, or the index, for messages.
+    /// Returns the path of the single file, or of the index, for messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Every tensor's name, in alphabetical order.
+    /// Lists every tensor's name, in alphabetical order.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.home.keys().map(String::as_str)
     }
 
-    /// Where a tensor is and what it is.
+    /// Returns the file of a tensor, and its type, shape and place.
     pub(super) fn find(&self, name: &str) -> Option<(&TensorFile, &TensorInfo)> {
         let (file, name) = self.home.get(name)?;
         let file = &self.files[*file];
@@ -84,7 +87,7 @@ impl Shards {
         for name in file.names() {
             let home = (self.files.len(), name.clone());
             if let Some((other, _)) = self.home.insert(text_name(&name), home) {
-                // It may be this very file, where two names mean the same tensor.
+                // The other file may be this very file, if two names mean the same tensor.
                 let other = self.files.get(other).unwrap_or(&file).path().display();
                 let one = file.path().display();
                 let problem = format!("tensor {name:?} is in {other} and again in {one}");
@@ -95,7 +98,7 @@ impl Shards {
         Ok(())
     }
 
-    /// Every tensor has to be where the index says. One that the index leaves out may be anywhere.
+    /// Checks that every tensor is where the index says. A tensor that the index leaves out may be anywhere.
     fn check(&self, map: &BTreeMap<String, String>) -> Result<(), CheckpointError> {
         for (name, shard) in map {
             let home = self.home.get(&text_name(name)).map(|(file, _)| self.files[*file].path());
@@ -115,7 +118,8 @@ impl Shards {
     }
 }
 
-/// Which tensor the index says is in which shard: plain names of files beside it, at least one.
+/// Reads the index: the shard of each tensor. It must have at least one entry, and each shard must be the plain
+/// name of a file beside the index.
 fn weight_map(path: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
     let wrong = |problem| CheckpointError::Index { path: path.to_owned(), problem };
     let map = match json::read::<Index>(path, json::INDEX) {
@@ -129,8 +133,8 @@ fn weight_map(path: &Path) -> Result<BTreeMap<String, String>, CheckpointError> 
     if map.is_empty() {
         return Err(wrong("its weight_map is empty".into()));
     }
-    // A link in the folder may lead anywhere, as those of the Hub's cache do: whoever could put one
-    // there could have put the file. A name comes from whoever made the checkpoint.
+    // A link in the folder may lead anywhere, as the links of the Hub's cache do: whoever could put a link there
+    // could have put the file. But a name comes from whoever made the checkpoint.
     let outside = |name: &str| {
         name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', ':', '\0'])
     };

@@ -1,3 +1,5 @@
+//! The inventory of a model folder: names, types and shapes of its tensors, without their values.
+
 use std::{
     cmp::Reverse,
     collections::BTreeMap,
@@ -6,32 +8,32 @@ use std::{
 
 use super::{CheckpointError, WeightDtype, tensors::Tensors};
 
-/// What the weights of a model folder are, without their values.
+/// A description of the weights in a model folder, without their values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inventory {
-    /// Every tensor, by name.
+    /// All tensors, ordered by name.
     pub tensors: Vec<TensorInfo>,
 }
 
 /// A tensor of a model folder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
-    /// Such as `model.norm.weight`.
+    /// The name, such as `model.norm.weight`.
     pub name: String,
-    /// Such as `BF16`, as safetensors or GGUF names it.
+    /// The type, such as `BF16`, as safetensors or GGUF names it.
     pub dtype: String,
-    /// Its shape; matrices are `[outputs, inputs]`.
+    /// The shape; matrices are `[outputs, inputs]`.
     pub shape: Vec<usize>,
-    /// Size of its values in the file.
+    /// The size of the values in the file.
     pub bytes: u64,
     /// The file that holds it.
     pub file: PathBuf,
 }
 
-/// Lists the tensors of a model folder or GGUF file; reads headers only, whatever the size of the model.
+/// Lists the tensors of a model folder or GGUF file. It reads headers only, whatever the size of the model.
 ///
 /// # Errors
-/// When a file of weights or the index of the shards is missing or damaged.
+/// If a file of weights or the index of the shards is missing or damaged.
 pub fn inventory(folder: &Path) -> Result<Inventory, CheckpointError> {
     let tensors = Tensors::open(folder)?;
     let info = |name| tensors.info(name);
@@ -39,17 +41,18 @@ pub fn inventory(folder: &Path) -> Result<Inventory, CheckpointError> {
 }
 
 impl Inventory {
-    /// Size of all values in the files.
+    /// Returns the size of all values in the files.
     pub fn bytes(&self) -> u64 {
         self.tensors.iter().map(|tensor| tensor.bytes).sum()
     }
 
-    /// Number of all values.
+    /// Returns the number of all values.
     pub fn parameters(&self) -> u64 {
         self.tensors.iter().map(TensorInfo::parameters).sum()
     }
 
-    /// How many tensors are of which type, as `210 in Q4_1, 61 in F32`: the largest share of the values first.
+    /// Lists the types with their numbers of tensors, as `210 in Q4_1, 61 in F32`. The type with the largest share
+    /// of the values comes first.
     pub fn types(&self) -> String {
         let mut types: BTreeMap<&str, (u64, usize)> = BTreeMap::new();
         for tensor in &self.tensors {
@@ -63,7 +66,7 @@ impl Inventory {
         types.collect::<Vec<_>>().join(", ")
     }
 
-    /// The type that most of the weights have; `None` when none has one that weights are read from.
+    /// Returns the type that most of the weights have. `None` if no tensor has a type that weights are read from.
     pub fn dtype(&self) -> Option<WeightDtype> {
         let share = |dtype: &WeightDtype| -> u64 {
             let name = dtype.in_file().to_string();
@@ -76,7 +79,7 @@ impl Inventory {
 }
 
 impl TensorInfo {
-    /// Number of its values.
+    /// Returns the number of the tensor's values.
     pub fn parameters(&self) -> u64 {
         self.shape.iter().map(|&size| size as u64).product()
     }

@@ -1,3 +1,5 @@
+//! Reads JSON files of limited size.
+
 use std::{
     fs::{self, File},
     io::{self, Read as _},
@@ -9,15 +11,15 @@ use serde::de::DeserializeOwned;
 
 use super::CheckpointError;
 
-/// The largest `config.json` that is read. The longest ones list a thousand labels in some 100 kB.
+/// The largest `config.json` that is read, in bytes. The longest ones list a thousand labels in some 100 kB.
 pub(super) const CONFIG: u64 = 16 << 20;
 
-/// The largest index that is read. The longest ones list a hundred thousand tensors in some 10 MB.
+/// The largest index that is read, in bytes. The longest ones list a hundred thousand tensors in some 10 MB.
 pub(super) const INDEX: u64 = 64 << 20;
 
 /// Reads a JSON file of at most `limit` bytes.
 pub(super) fn read<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<T, CheckpointError> {
-    // What a GGUF file says is read as the files of the folder that it stands for.
+    // A GGUF file stands for a folder, and its content is read as that folder's files.
     if let Some(text) = file_within(path) {
         let text = text?.unwrap_or_default();
         return serde_json::from_slice(&text)
@@ -28,7 +30,7 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<T, Ch
         return Err(CheckpointError::TooLarge { path: path.to_owned(), bytes, limit });
     }
     let mut text = Vec::new();
-    // A file may grow while it is read.
+    // The limit holds here too, because a file may grow while it is read.
     file.take(limit)
         .read_to_end(&mut text)
         .map_err(|source| CheckpointError::Read { path: path.to_owned(), source })?;
@@ -36,9 +38,9 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<T, Ch
         .map_err(|source| CheckpointError::Json { path: path.to_owned(), source })
 }
 
-/// Opens a file, and gives its size in bytes.
+/// Opens a file, and returns it with its size in bytes.
 pub(super) fn open(path: &Path) -> Result<(File, u64), CheckpointError> {
-    // Looked at before it is opened: opening a pipe waits for somebody to write into it.
+    // The file is looked at before it is opened, because opening a pipe waits for somebody to write into it.
     let opened = match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(io::Error::other("it is not a file")),
         Ok(metadata) => File::open(path).map(|file| (file, metadata.len())),

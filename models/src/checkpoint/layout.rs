@@ -1,26 +1,26 @@
-//! One parameter here is one tensor of a checkpoint or several: fused projections are joined, and
-//! matrices turned.
+//! The way from a checkpoint's tensors to parameters. A parameter here is one tensor of a checkpoint or several:
+//! fused projections are joined, and matrices are transposed.
 
 use crate::{DecoderConfig, names};
 
-/// A tensor as a checkpoint names it and lays it out.
+/// A tensor with the name and the layout of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedTensor {
-    /// Its name, such as `model.layers.0.self_attn.q_proj.weight`.
+    /// The name, such as `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
-    /// Its shape; matrices are `[outputs, inputs]`.
+    /// The shape; matrices are `[outputs, inputs]`.
     pub shape: Vec<usize>,
-    /// Its values, row-major.
+    /// The values, row-major.
     pub values: Vec<f32>,
 }
 
-/// One parameter's values, or its gradient's, as the checkpoint tensors that it is made of: fused
-/// projections are taken apart and matrices turned.
+/// Splits one parameter's values, or its gradient's, into the checkpoint tensors that it is made of: fused
+/// projections are taken apart, and matrices are transposed.
 ///
 /// `path`, `shape` and `values` are those of a [`Parameter`](crate::Parameter).
 ///
 /// # Panics
-/// When a model of this configuration has no such parameter.
+/// If a model of this configuration has no such parameter.
 pub fn named_tensors(
     config: &DecoderConfig,
     path: &str,
@@ -37,8 +37,8 @@ pub fn named_tensors(
     pieces(config, path, shape).into_iter().map(take).collect()
 }
 
-/// Names and shapes of the checkpoint tensors that the parameter at `path` is made of, in the order
-/// in which they are joined.
+/// Lists the names and shapes of the checkpoint tensors that the parameter at `path` is made of, in the order in
+/// which they are joined.
 pub(super) fn pieces(
     config: &DecoderConfig,
     path: &str,
@@ -49,7 +49,7 @@ pub(super) fn pieces(
     }
     let behind = match shape {
         [_] => &[],
-        // A matrix, turned.
+        // A matrix is transposed.
         [inputs, _] if !is_lookup(path) => std::slice::from_ref(inputs),
         [_, behind @ ..] => behind,
         [] => &[],
@@ -58,35 +58,35 @@ pub(super) fn pieces(
     pieces.map(|piece| (piece.name, [&[piece.rows], behind].concat())).collect()
 }
 
-/// The values of a parameter of `shape`, from those of its [`pieces`] one behind the other.
+/// Makes the values of a parameter of `shape` from the values of its [`pieces`], which follow one another.
 pub(super) fn from_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
     if is_turned(path, shape) { transpose(&values, shape[1], shape[0]) } else { values }
 }
 
-/// The inverse of [`from_checkpoint`].
+/// Undoes [`from_checkpoint`].
 pub(super) fn to_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
     if is_turned(path, shape) { transpose(&values, shape[0], shape[1]) } else { values }
 }
 
-/// Whether a parameter's values lie in another order in a checkpoint.
+/// Tells whether a parameter's values lie in another order in a checkpoint.
 pub(super) fn is_turned(path: &str, shape: &[usize]) -> bool {
     shape.len() == 2 && !is_lookup(path)
 }
 
-/// A matrix of `shape` with its sides exchanged.
+/// Transposes a matrix of `shape` `[rows, columns]`.
 pub(super) fn turned(values: Vec<f32>, [rows, columns]: [usize; 2]) -> Vec<f32> {
     transpose(&values, rows, columns)
 }
 
-/// Embedding and head are rows per token on both sides; every other matrix is `[outputs, inputs]`
-/// in a checkpoint and `[inputs, outputs]` here.
+/// Tells whether the parameter is the embedding or the head. Both have a row per token on both sides; every other
+/// matrix is `[outputs, inputs]` in a checkpoint and `[inputs, outputs]` here.
 fn is_lookup(path: &str) -> bool {
     matches!(path, "embedding" | "head")
 }
 
-/// `[rows, columns]` to `[columns, rows]`.
+/// Transposes `[rows, columns]` to `[columns, rows]`.
 fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    // A few rows at a time, so that what is read again for the next column is still in the cache.
+    // A few rows go at a time, so that the numbers for the next column are still in the cache.
     const TOGETHER: usize = 32;
     let mut turned = vec![0.0; values.len()];
     for first in (0..rows).step_by(TOGETHER) {

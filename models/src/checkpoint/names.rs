@@ -1,4 +1,4 @@
-//! Which tensors of a folder a model reads, and what to think of the others.
+//! The tensors of a folder that a model reads, and the treatment of the others.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -7,23 +7,22 @@ use burn::tensor::Device;
 use super::{CheckpointError, layout, pictures, read::load_config, tensors::Tensors};
 use crate::{Decoder, DecoderConfig, DeltaSizes, ExpertSizes, LayerKind, init::ParameterSource};
 
-/// The tensors of a model folder that its model does not read, by name; reads no weights.
+/// Lists the tensors of a model folder that its model does not read, by name. It reads no weights.
 ///
 /// # Errors
-/// When a file is missing or damaged, and when the names of the tensors are not those of the model that
-/// `config.json` describes.
+/// If a file is missing or damaged, or if the names of the tensors are not those of the model that `config.json`
+/// describes.
 pub fn unread_tensors(folder: &Path) -> Result<Vec<String>, CheckpointError> {
     let (config, _) = load_config(folder)?;
     check(&Tensors::open(folder)?, &config)
 }
 
-/// Finds by the names alone whether `tensors` are a model of `config`, before any weight is read:
-/// whoever has the wrong folder should not wait for gigabytes to hear it. Gives the names that the
-/// model does not read.
+/// Checks by the names alone that `tensors` are a model of `config`. This comes before any weight is read, so that
+/// nobody with the wrong folder waits for gigabytes. Returns the names that the model does not read.
 ///
-/// Refused are tensors without which it would silently be another model: more layers than
-/// `config.json` says, or parts that its architecture does not have. What lies outside the model, such
-/// as the head of a classifier, is left to whoever wants it.
+/// Tensors are refused if the model without them would silently be another one: more layers than `config.json`
+/// says, or parts that its architecture does not have. Other tensors outside the model, such as the head of a
+/// classifier, are left alone.
 pub(super) fn check(
     tensors: &Tensors,
     config: &DecoderConfig,
@@ -36,7 +35,7 @@ pub(super) fn check(
     if let Some(name) = unread.iter().find(deeper).cloned() {
         return Err(CheckpointError::Surplus { path: path(), name, layers });
     }
-    // The first that is missing ends it, so a config.json with a million layers costs no time.
+    // The first missing name ends the search, so a config.json with a million layers costs no time.
     if let Some(name) = read.all().find(|name| tensors.info(name).is_none()) {
         return Err(CheckpointError::Missing { path: path(), name, layers });
     }
@@ -49,19 +48,19 @@ pub(super) fn check(
     }
 }
 
-/// The checkpoint's names for everything that a decoder reads.
+/// The checkpoint's names of everything that a decoder reads.
 struct Names {
-    /// Outside the layers.
+    /// The names outside the layers.
     whole: BTreeSet<String>,
-    /// For each kind of layer that there is the names in it.
+    /// The names within a layer, for each kind of layer in the model.
     kinds: Vec<(LayerKind, BTreeSet<String>)>,
-    /// The place of each layer's kind in `kinds`.
+    /// The index of each layer's kind in `kinds`.
     layers: Vec<usize>,
 }
 
 impl Names {
-    /// They are asked of a decoder that is made for it, with sizes of one and a layer of each kind, so that there is no
-    /// second list of its parameters to keep up with the first.
+    /// Collects the names from a decoder that is made for this purpose, with sizes of one and a layer of each
+    /// kind. So there is no second list of its parameters to keep up with the first.
     fn of(config: &DecoderConfig) -> Result<Self, CheckpointError> {
         let mut names = Names { whole: BTreeSet::new(), kinds: Vec::new(), layers: Vec::new() };
         for kind in &config.kinds {
@@ -104,7 +103,7 @@ impl Names {
         }
     }
 
-    /// All of them, layer by layer.
+    /// Lists all names, layer by layer.
     fn all(&self) -> impl Iterator<Item = String> {
         let layers = self.layers.iter().enumerate().flat_map(|(layer, kind)| {
             self.kinds[*kind].1.iter().map(move |rest| format!("{LAYERS}{layer}.{rest}"))
@@ -113,7 +112,7 @@ impl Names {
     }
 }
 
-/// Notes the names of the parameters that it is asked for.
+/// A source that notes the names of the parameters that it is asked for.
 struct Asked<'a> {
     config: &'a DecoderConfig,
     names: &'a mut Names,
@@ -131,8 +130,9 @@ impl ParameterSource for Asked<'_> {
     }
 }
 
-/// Rotary frequencies, which older checkpoints hold and everybody computes; the head of a model
-/// whose embedding is its head, which is written again by some; and the part of a model that sees.
+/// Tells whether a tensor can be left out safely. There are three such kinds: rotary frequencies, which older
+/// checkpoints hold and every program computes; the head of a model whose embedding is its head, which some
+/// programs write again; and the part of a model that sees.
 fn is_harmless(name: &str, config: &DecoderConfig) -> bool {
     let head = config.tied && name == "lm_head.weight";
     name.ends_with(".rotary_emb.inv_freq") || head || pictures::sees(name)
@@ -140,10 +140,10 @@ fn is_harmless(name: &str, config: &DecoderConfig) -> bool {
 
 const LAYERS: &str = "model.layers.";
 
-/// The layer that a tensor belongs to, and its name in there.
+/// Splits a tensor's name into the number of its layer and its name within the layer.
 fn layer(name: &str) -> Option<(usize, &str)> {
     let (digits, rest) = name.strip_prefix(LAYERS)?.split_once('.')?;
-    // No other way to write the number: `model.layers.01.` is no layer's.
+    // There is no other way to write the number: `model.layers.01.` is of no layer.
     let layer = digits.parse::<usize>().ok().filter(|layer| layer.to_string() == digits)?;
     Some((layer, rest))
 }

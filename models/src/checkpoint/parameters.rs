@@ -1,3 +1,5 @@
+//! Saves and loads the parameters of any module as one safetensors file.
+
 use std::{
     collections::BTreeSet,
     io::Write as _,
@@ -16,12 +18,12 @@ use super::{
 };
 use crate::{Parameter, parameters};
 
-/// Which parameters of a module are in a file.
+/// The parameters of a module that a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterSet {
-    /// All of them.
+    /// All parameters.
     All,
-    /// Those that take a gradient. There are none without autodiff.
+    /// The parameters that take a gradient. There are none without autodiff.
     Trained,
 }
 
@@ -34,13 +36,12 @@ impl ParameterSet {
 }
 
 /// Writes the float parameters of any module into one safetensors file, in f32 and by their
-/// [paths](Parameter::path): what an architecture without a Hugging Face folder of its own is kept in.
+/// [paths](Parameter::path). It is for an architecture without a Hugging Face folder of its own.
 ///
-/// At most 16 MB at a time are read from the device. The file has its name only when all of it is on
-/// disk.
+/// At most 16 MB at a time are read from the device. The file gets its name only when all of it is on disk.
 ///
 /// # Errors
-/// When the file cannot be written, a parameter cannot be read, or two have the same path.
+/// If the file cannot be written, a parameter cannot be read, or two have the same path.
 pub fn save_parameters<M: Module>(
     module: &M,
     set: ParameterSet,
@@ -72,15 +73,15 @@ pub fn save_parameters<M: Module>(
     })
 }
 
-/// Gives `module` the parameters that [`save_parameters`] wrote, bit for bit. They stay where they
-/// are and take a gradient as before; a parameter that is not in `set` is left as it is.
+/// Gives `module` the parameters that [`save_parameters`] wrote, bit for bit. They stay where they are and take a
+/// gradient as before. A parameter that is not in `set` is left as it is.
 ///
-/// The file may come from anybody: what it claims is checked before memory is taken for it.
+/// The file may come from anybody: its claims are checked before memory is taken for them.
 ///
 /// # Errors
-/// When the file is missing or damaged, lacks a parameter of the module, has one that the module
-/// lacks, or one of another shape or type, or a value that is not finite: with such a weight no
-/// gradient would be finite either.
+/// If the file is missing or damaged, lacks a parameter of the module or has one that the module lacks. Also if a
+/// parameter has another shape or type, or a value that is not finite: with such a weight no gradient would be
+/// finite either.
 pub fn load_parameters<M: Module>(
     module: M,
     set: ParameterSet,
@@ -88,7 +89,7 @@ pub fn load_parameters<M: Module>(
 ) -> Result<M, CheckpointError> {
     let wrong = |problem| CheckpointError::Parameters { path: path.to_owned(), problem };
     let file = match TensorFile::open(path) {
-        // It speaks of a model folder otherwise.
+        // That error speaks of a model folder.
         Err(CheckpointError::Read { source, .. }) => {
             return Err(wrong(format!("cannot be read: {source}")));
         }
@@ -111,7 +112,7 @@ pub fn load_parameters<M: Module>(
 
 const DTYPE: WeightDtype = WeightDtype::F32;
 
-/// Replaces parameters by those of a file, until one fails.
+/// A mapper that replaces parameters by those of a file, until one fails.
 struct Reader<'a> {
     file: &'a TensorFile,
     set: ParameterSet,
@@ -120,7 +121,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The values of the parameter at the reader's place.
+    /// Reads the values of the parameter at the reader's place.
     fn values(&self, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
         let name = self.place.join(".");
         let wrong = |problem| {

@@ -1,25 +1,27 @@
-//! The text part of a model that also sees pictures: where `config.json` has it, and what its tensors are called. Such a
+//! The text part of a model that also sees pictures: its place in `config.json`, and its tensors' names. Such a
 //! model is read as its text part alone, which is a model of a known family.
 
 use serde_json::{Map, Value, json};
 
 use crate::Family;
 
-/// The model types whose text part computes what the family beside each does.
+/// The model types whose text part computes the same as the family beside the type.
 const KNOWN: [(&str, Family); 3] =
     [("gemma3", Family::Gemma3), ("mistral3", Family::Mistral), ("qwen3_5", Family::Qwen35)];
 
-/// Where tensors of the text part are, in files of transformers 5 and of 4; of the head, last.
+/// The prefixes of the text part's tensors, and their prefixes in the text part alone. Files of transformers 5 and
+/// of 4 differ; the last one is the head's.
 const TEXT: [(&str, &str); 3] = [
     ("model.language_model.", "model."),
     ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
 ];
 
-/// Tensors of the part that sees, which has names of a language model.
+/// The prefixes of tensors of the part that sees, which begin like names of a language model.
 const SEES: [&str; 3] = ["model.visual.", "model.vision_tower.", "model.multi_modal_projector."];
 
-/// The `config.json` of the text part, if `fields` is of a model that has one; else `fields` as they are.
+/// Returns the `config.json` of the text part if `fields` are of a model that has one, and else `fields` as they
+/// are.
 pub(super) fn text_part(mut fields: Map<String, Value>) -> Map<String, Value> {
     let of = |fields: &Map<String, Value>, name: &str| {
         fields.get(name).and_then(Value::as_str).map(str::to_owned)
@@ -33,7 +35,7 @@ pub(super) fn text_part(mut fields: Map<String, Value>) -> Map<String, Value> {
         {
             text.insert("model_type".into(), family.model_type().into());
             text.insert("architectures".into(), json!([family.language_model()]));
-            // They may stand outside and hold for the text.
+            // These may stand outside the text part and hold for it.
             for name in SHARED {
                 if let (None, Some(value)) = (text.get(name), fields.remove(name)) {
                     text.insert(name.into(), value);
@@ -49,7 +51,7 @@ pub(super) fn text_part(mut fields: Map<String, Value>) -> Map<String, Value> {
     }
 }
 
-/// Fields of the whole model that hold for its text part, where that says nothing else.
+/// Fields of the whole model that hold for its text part, unless the part has its own.
 const SHARED: [&str; 8] = [
     "bos_token_id",
     "dtype",
@@ -61,14 +63,14 @@ const SHARED: [&str; 8] = [
     "transformers_version",
 ];
 
-/// The name of a tensor in the text part alone; as it is where it is of no text part.
+/// Returns the name of a tensor in the text part alone. Other names stay as they are.
 pub(super) fn text_name(name: &str) -> String {
     let inside =
         |(prefix, own): &(&str, &str)| Some(format!("{own}{}", name.strip_prefix(prefix)?));
     TEXT.iter().find_map(inside).unwrap_or_else(|| name.to_owned())
 }
 
-/// Tells if a tensor is of the part that sees.
+/// Tells whether a tensor is of the part that sees.
 pub(super) fn sees(name: &str) -> bool {
     SEES.iter().any(|part| name.starts_with(part))
 }

@@ -1,3 +1,5 @@
+//! Loads a decoder from a Hugging Face model folder or a GGUF file, one parameter at a time.
+
 use std::path::Path;
 
 use burn::tensor::Device;
@@ -9,34 +11,33 @@ use crate::{
     layout::not_implemented,
 };
 
-/// A model that was read, with what a person should hear about it.
+/// A model that was read, and what is unusual about it.
 #[derive(Debug)]
 pub struct Loaded {
     /// The model.
     pub decoder: Decoder,
-    /// Tensors with a NaN or an infinity among their values. They are no reason to refuse a model,
-    /// but its logits will be no numbers either.
+    /// The tensors with a NaN or an infinity among their values. They are no reason to refuse a model, but its
+    /// logits will be no numbers either.
     pub nonfinite: Vec<String>,
-    /// Tensors of the folder that are no part of the model.
+    /// The tensors of the folder that are no part of the model.
     pub unread: Vec<String>,
 }
 
-/// Reads the model of a Hugging Face folder: `config.json` with `model.safetensors`, or with the
-/// shards that `model.safetensors.index.json` lists; or a GGUF file, which is read as that folder.
-/// Weights in f32, bf16, f16 and GGUF's blocks become f32.
+/// Reads the model of a Hugging Face folder: `config.json` with `model.safetensors`, or with the shards that
+/// `model.safetensors.index.json` lists. A GGUF file is read as such a folder. Weights in f32, bf16, f16 and
+/// GGUF's blocks become f32.
 ///
-/// One parameter is read at a time, so the peak of memory is the model in f32 and its largest
-/// parameter once more.
+/// One parameter is read at a time, so the peak of memory is the model in f32 and its largest parameter once more.
 ///
 /// # Errors
-/// When a file is missing, damaged or does not hold what `config.json` promises: every tensor must
-/// be there with its shape, and none that would make it another model. Nothing is ever filled in.
+/// If a file is missing, damaged, or does not hold what `config.json` promises. Every tensor must be there with
+/// its shape, and there must be none that would make it another model. Nothing is ever filled in.
 pub fn load(folder: &Path, device: &Device) -> Result<Decoder, CheckpointError> {
     Ok(load_noting(folder, Base::F32, device)?.decoder)
 }
 
-/// As [`load`], with what is unusual about the weights, and kept in the format of `base`. Weights that are not
-/// kept in f32 are frozen: such a model is one to sample from, or to put adapters beside.
+/// Reads a model like [`load`], keeps its weights in the format of `base`, and notes what is unusual about them.
+/// Weights that are not kept in f32 are frozen: such a model can be sampled from, or get adapters.
 ///
 /// # Errors
 /// As for [`load`].
@@ -49,11 +50,12 @@ pub fn load_noting(folder: &Path, base: Base, device: &Device) -> Result<Loaded,
     Ok(Loaded { decoder, nonfinite: weights.nonfinite, unread })
 }
 
-/// Reads the sizes of the model in a folder from its `config.json`, and the file as it stands, for
-/// [`save`](crate::save) to write back; of a model that also sees pictures the part of the file that is about text.
+/// Reads the sizes of the model in a folder from its `config.json`. Also returns the file as it stands, for
+/// [`save`](crate::save) to write back. If the model also sees pictures, the part of the file about text is
+/// returned.
 ///
 /// # Errors
-/// When the file is missing or is not a model that can be read.
+/// If the file is missing, or its model cannot be read.
 pub fn load_config(folder: &Path) -> Result<(DecoderConfig, Value), CheckpointError> {
     let path = folder.join("config.json");
     let fields = text_part(json::read(&path, json::CONFIG)?);
@@ -65,17 +67,17 @@ pub fn load_config(folder: &Path) -> Result<(DecoderConfig, Value), CheckpointEr
 
 /// The parts of a model that gives a text one score.
 pub(crate) struct Scorer {
-    /// Everything below the head; its own head is not there.
+    /// Everything below the head. The decoder's own head is missing.
     pub(crate) trunk: Decoder,
     /// The head, `[hidden]`.
     pub(crate) score: Vec<f32>,
-    /// The token that pads, which texts are read up to.
+    /// The padding token. A text is read up to its last token that is not padding.
     pub(crate) pad: Option<u32>,
     /// See [`Loaded::nonfinite`].
     pub(crate) nonfinite: Vec<String>,
 }
 
-/// Reads a classifier with one label, as [`load`] reads a language model.
+/// Reads a classifier with one label, in the way that [`load`] reads a language model.
 pub(crate) fn load_scorer(folder: &Path, device: &Device) -> Result<Scorer, CheckpointError> {
     let (config, fields) = scorer_config(folder)?;
     let pad = pad(&fields, &config);
@@ -93,8 +95,7 @@ pub(crate) fn load_scorer(folder: &Path, device: &Device) -> Result<Scorer, Chec
     Ok(Scorer { trunk, score, pad, nonfinite: weights.nonfinite })
 }
 
-/// The sizes of a classifier with one label, whose head over the vocabulary is none, and its
-/// `config.json`.
+/// Reads the sizes of a classifier with one label, and its `config.json`. There is no head over the vocabulary.
 pub(crate) fn scorer_config(
     folder: &Path,
 ) -> Result<(DecoderConfig, Map<String, Value>), CheckpointError> {
@@ -110,7 +111,7 @@ pub(crate) fn scorer_config(
         ))));
     }
     if matches!(config.rope.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope(_)) {
-        // Whose texts are how long is not known here.
+        // It is not known here how long the texts are.
         return Err(of_config(not_implemented(
             "a reward model whose rope depends on the length of texts",
         )));
@@ -119,16 +120,17 @@ pub(crate) fn scorer_config(
     Ok((config, fields))
 }
 
-/// The head of a classifier; none of the families' has a bias.
+/// The head of a classifier. It has no bias in any family.
 const SCORE: &str = "score.weight";
 
-/// As transformers counts them: 2 where the file is silent.
+/// Counts the labels as transformers does: 2 if the file is silent.
 fn labels(fields: &Map<String, Value>) -> u64 {
     let named = fields.get("id2label").and_then(Value::as_object).map(|names| names.len() as u64);
     fields.get("num_labels").and_then(Value::as_u64).or(named).unwrap_or(2)
 }
 
-/// `None` where no token pads, as with the -1 of old Llama files. Some families' classes have a default.
+/// Returns the padding token. `None` if no token pads, as with the -1 of old Llama files. Some families' classes
+/// have a default.
 fn pad(fields: &Map<String, Value>, config: &DecoderConfig) -> Option<u32> {
     match fields.get("pad_token_id") {
         None => match config.family {
@@ -147,7 +149,7 @@ fn pad(fields: &Map<String, Value>, config: &DecoderConfig) -> Option<u32> {
     }
 }
 
-/// Gives a decoder its parameters from the tensors of a folder.
+/// A source that gives a decoder its parameters from the tensors of a folder.
 struct Weights<'a> {
     tensors: Tensors,
     config: &'a DecoderConfig,
@@ -170,7 +172,7 @@ impl Weights<'_> {
         })?;
         let of_shape = info.shape == shape;
         let read = if of_shape {
-            // No sooner: the file has bytes for a shape that is in it.
+            // Memory is taken only now: the file has bytes for a shape that it really contains.
             values.reserve_exact(shape.iter().product());
             self.tensors.read(name, values)?
         } else {

@@ -1,3 +1,5 @@
+//! Saves a decoder as a Hugging Face model folder, in shards.
+
 use std::{
     collections::BTreeMap,
     fs::{self, File},
@@ -16,32 +18,32 @@ use super::{
 };
 use crate::{Decoder, DecoderConfig, Parameter, names, parameters};
 
-/// How weights are written.
+/// The format of the written weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveOptions {
-    /// What they are rounded to. A run resumes with the same bits only from f32.
+    /// The type that weights are rounded to. A run resumes with the same bits only from f32.
     pub dtype: WeightDtype,
-    /// The most bytes of tensors in one file; a single larger tensor has a file of its own.
+    /// The most bytes of tensors in one file. A single larger tensor has a file of its own.
     pub max_shard_bytes: u64,
 }
 
-/// Float32 in files of at most 5 GB, the usual size on the Hub.
+/// Returns float32 in files of at most 5 GB, the usual size on the Hub.
 impl Default for SaveOptions {
     fn default() -> Self {
         SaveOptions { dtype: WeightDtype::F32, max_shard_bytes: 5_000_000_000 }
     }
 }
 
-/// Writes `decoder` into `folder` as `config.json` and `model.safetensors`, or shards with their
-/// index, under the names and in the layout that `transformers` reads.
+/// Writes `decoder` into `folder` as `config.json` and `model.safetensors`, or shards with their index, under the
+/// names and in the layout that `transformers` reads.
 ///
-/// `config` is the content of `config.json`: what the model came with, unknown fields included. Its
-/// dtype becomes the one that is written. A head that is the embedding is written once; adapters are left
-/// out ([`save_adapter`](crate::save_adapter) writes them, [`Decoder::merged`] adds them in). At most
-/// one parameter at a time is read from the device. A file has its name only when all of it is on disk.
+/// `config` is the content of the `config.json` that the model came with, unknown fields included. Its dtype
+/// becomes the written dtype. A head that is the embedding is written once. Adapters are left out:
+/// [`save_adapter`](crate::save_adapter) writes them, and [`Decoder::merged`] adds them in. At most one parameter
+/// at a time is read from the device. A file gets its name only when all of it is on disk.
 ///
 /// # Errors
-/// When a file cannot be written, a parameter cannot be read, or a weight is beyond the dtype's range.
+/// If a file cannot be written, a parameter cannot be read, or a weight is beyond the dtype's range.
 pub fn save(
     decoder: &Decoder,
     config: &Value,
@@ -72,12 +74,12 @@ pub fn save(
     }
     let bytes: usize = shards.iter().flatten().map(|tensor| tensor.bytes(options.dtype)).sum();
     write_json(&index, &json!({"metadata": {"total_size": bytes}, "weight_map": weight_map}))?;
-    // An older model of this folder, which would be found before the index.
+    // An older single file in this folder would be found before the index.
     remove(&single)?;
     write_config(config, folder, options)
 }
 
-/// Comes last, so that a folder that was begun and not finished is no model.
+/// Writes `config.json`. It comes last, so that a folder that was begun and not finished is no model.
 fn write_config(
     config: &Value,
     folder: &Path,
@@ -86,7 +88,7 @@ fn write_config(
     write_json(&folder.join("config.json"), &with_dtype(config, options.dtype))
 }
 
-/// Writes the adapters of `decoder`, and those matrices that are trained whole, into one file, in f32.
+/// Writes the adapters of `decoder`, and the matrices that are trained whole, into one file, in f32.
 pub(super) fn write_adapter(
     decoder: &Decoder,
     modules_to_save: &[String],
@@ -111,7 +113,7 @@ pub(super) fn write_adapter(
     write_tensors(path, &tensors, one_file.dtype, &mut Values::new(&parameters))
 }
 
-/// A tensor of the checkpoint to be.
+/// A tensor of the checkpoint that will be written.
 #[derive(Clone)]
 pub(super) struct Planned {
     pub(super) name: String,
@@ -128,7 +130,7 @@ impl Planned {
     }
 }
 
-/// Which tensors go into which file, in the order in which [`Values`] gives their values.
+/// Plans the files and their tensors, in the order in which [`Values`] gives their values.
 fn shards(
     config: &DecoderConfig,
     parameters: &[Parameter],
@@ -150,19 +152,19 @@ fn shards(
     shards
 }
 
-/// All values of a model in the order and layout of its checkpoint. They leave the device when they
-/// are asked for, a parameter at a time; those that are not turned, a part at a time, because the
-/// largest are among them: the embedding of a small model is a third of it.
+/// All values of a model in the order and layout of its checkpoint. They leave the device when they are asked for,
+/// a parameter at a time. Parameters that are not transposed leave it a part at a time, because the largest are
+/// among them: the embedding of a small model is a third of it.
 struct Values<'a> {
     parts: std::vec::IntoIter<(&'a Parameter, Range<usize>)>,
     current: Vec<f32>,
     taken: usize,
 }
 
-/// Values that are read from the device at once, where they can be cut: 16 MB.
+/// The number of values that are read from the device at once, if a parameter can be cut: 16 MB.
 pub(super) const PART: usize = 1 << 22;
 
-/// A parameter in pieces of at most `most` values, which is not 0.
+/// Cuts a parameter into parts of at most `most` values, which is not 0.
 pub(super) fn parts(
     parameter: &Parameter,
     most: usize,
@@ -172,7 +174,7 @@ pub(super) fn parts(
     (0..count).step_by(most).map(part)
 }
 
-/// One of its parts, from the device.
+/// Reads one part of a parameter from the device.
 pub(super) fn read(parameter: &Parameter, part: Range<usize>) -> Result<Vec<f32>, CheckpointError> {
     let values = parameter.values.clone().narrow(0, part.start, part.len());
     let values = values.try_into_vec_as::<f32>();
@@ -189,13 +191,13 @@ impl<'a> Values<'a> {
         Values { parts: parts.into_iter(), current: Vec::new(), taken: 0 }
     }
 
-    /// The next values: at least one, and at most `most`.
+    /// Takes the next values: at least one, and at most `most`.
     ///
     /// # Panics
-    /// When there are no more.
+    /// If there are no more.
     fn take(&mut self, most: usize) -> Result<&[f32], CheckpointError> {
         if self.taken == self.current.len() {
-            // The last ones go before the next ones come.
+            // The last values are freed before the next ones come.
             self.current = Vec::new();
             let (parameter, part) = self.parts.next().expect("every value has its tensor");
             let values = read(parameter, part)?;
@@ -208,8 +210,8 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Writes one safetensors file. The library's own writer is not used: it asks for tensors through a
-/// trait that cannot fail, and a device can; and it makes files that only their owner may read.
+/// Writes one safetensors file. The library's own writer has two faults: it asks for tensors through a trait that
+/// cannot fail, while a device can fail; and it makes files that only their owner may read.
 fn write_tensors(
     path: &Path,
     tensors: &[Planned],
@@ -239,7 +241,7 @@ fn write_tensors(
     })
 }
 
-/// The header of a safetensors file, with its length before it and filled up to a multiple of eight
+/// Makes the header of a safetensors file, with its length before it. It is filled up to a multiple of eight
 /// bytes, so that the tensors behind it are aligned.
 pub(super) fn header(tensors: &[Planned], dtype: WeightDtype) -> Vec<u8> {
     let mut end = 0;
@@ -254,7 +256,7 @@ pub(super) fn header(tensors: &[Planned], dtype: WeightDtype) -> Vec<u8> {
         (tensor.name.clone(), info)
     };
     let places = tensors.iter().map(place).collect();
-    // Without it, transformers refuses the file.
+    // transformers refuses a file without this field.
     let metadata = [("format".to_owned(), "pt".to_owned())].into();
     let header =
         Metadata::new(Some(metadata), places).expect("each begins where the last one ends");
@@ -263,8 +265,8 @@ pub(super) fn header(tensors: &[Planned], dtype: WeightDtype) -> Vec<u8> {
     [&(json.len() as u64).to_le_bytes(), json.as_slice()].concat()
 }
 
-/// `config` with the dtype under the name or names that it has there: `torch_dtype` until
-/// transformers 4, `dtype` since 5.
+/// Sets the dtype in `config`, under the name or names that are there: `torch_dtype` until transformers 4, `dtype`
+/// since 5.
 fn with_dtype(config: &Value, dtype: WeightDtype) -> Value {
     let mut config = config.clone();
     if let Value::Object(fields) = &mut config {
@@ -287,7 +289,7 @@ pub(super) fn write_json(path: &Path, value: &Value) -> Result<(), CheckpointErr
     })
 }
 
-/// Writes a file under a hidden name and renames it when all of it is on disk.
+/// Writes a file under a hidden name, and renames it when all of it is on disk.
 pub(super) fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> Result<(), CheckpointError>,
@@ -303,7 +305,7 @@ pub(super) fn write_whole(
         fs::rename(&temporary, path).map_err(failed)
     });
     if written.is_err() {
-        // Gone or not, the error is the one that matters.
+        // The first error matters, whether or not this succeeds.
         let _ = fs::remove_file(&temporary);
     }
     written

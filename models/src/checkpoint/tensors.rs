@@ -1,3 +1,5 @@
+//! The tensors of a model, whether they come from a folder or from a GGUF file.
+
 use std::path::Path;
 
 use firebrick_gguf::{Gguf, is_gguf};
@@ -7,14 +9,14 @@ use super::{CheckpointError, TensorInfo, WeightDtype, folder::Shards};
 /// The tensors of a model, by their names in a Hugging Face folder.
 #[derive(Debug)]
 pub(super) enum Tensors {
-    /// Those of a folder's safetensors files.
+    /// The tensors of a folder's safetensors files.
     Folder(Shards),
-    /// Those of a GGUF file.
+    /// The tensors of a GGUF file.
     Gguf(Box<Gguf>),
 }
 
 impl Tensors {
-    /// Opens a model folder, or a GGUF file; reads headers only.
+    /// Opens a model folder or a GGUF file. It reads headers only.
     pub(super) fn open(folder: &Path) -> Result<Self, CheckpointError> {
         match is_gguf(folder) {
             true => Ok(Tensors::Gguf(Box::new(Gguf::open(folder)?))),
@@ -22,7 +24,7 @@ impl Tensors {
         }
     }
 
-    /// The one file, or the index of several, for messages.
+    /// Returns the path of the single file, or of the index of several files, for messages.
     pub(super) fn path(&self) -> &Path {
         match self {
             Tensors::Folder(shards) => shards.path(),
@@ -30,7 +32,7 @@ impl Tensors {
         }
     }
 
-    /// Every tensor's name, in alphabetical order.
+    /// Lists every tensor's name, in alphabetical order.
     pub(super) fn names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
         match self {
             Tensors::Folder(shards) => Box::new(shards.names()),
@@ -38,7 +40,7 @@ impl Tensors {
         }
     }
 
-    /// What a tensor is and where.
+    /// Describes a tensor and its place.
     pub(super) fn info(&self, name: &str) -> Option<TensorInfo> {
         match self {
             Tensors::Folder(shards) => {
@@ -64,8 +66,8 @@ impl Tensors {
         }
     }
 
-    /// Appends the values of a tensor to `values`, and says whether all are finite; `None` where there is no such
-    /// tensor, or its type is not one of weights.
+    /// Appends the values of a tensor to `values`, and tells whether all are finite. `None` if there is no such
+    /// tensor, or if its type is not one of weights.
     pub(super) fn read(
         &self,
         name: &str,

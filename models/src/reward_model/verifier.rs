@@ -1,26 +1,28 @@
+//! The verifier `ModelVerifier`, which turns the scores of a reward model into verdicts.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use firebrick_core::{Completion, Prompt, Score, TokenId, Verdict, Verifier, VerifierFailed};
 
 use super::RewardModel;
 
-/// What a reward model reads of a prompt and its completion, in its own tokens, or why there is
+/// A function that makes a prompt and its completion into the reward model's tokens. The error says why there is
 /// nothing to read.
 pub type Conversation = dyn Fn(&Prompt, &Completion) -> Result<Vec<TokenId>, String> + Send + Sync;
 
-/// How a score, which is any number, becomes a credit in `[0, 1]`.
+/// The way from a score, which is any number, to a credit in `[0, 1]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transform {
-    /// Multiplies the score.
+    /// The factor of the score.
     pub scale: f64,
-    /// Is added after that.
+    /// The number that is added after that.
     pub offset: f64,
-    /// Whether the logistic function follows, 1 / (1 + e⁻ˣ); else what lies outside is cut off.
+    /// True if the logistic function 1 / (1 + e⁻ˣ) follows. Otherwise the number is cut off at 0 and 1.
     pub sigmoid: bool,
 }
 
 impl Transform {
-    /// The credit of `score`; `None` when one of the two is no number.
+    /// Turns `score` into a credit. `None` if the score or the credit is not finite.
     pub fn credit(self, score: f32) -> Option<f32> {
         let moved = f64::from(score) * self.scale + self.offset;
         let credit =
@@ -29,11 +31,11 @@ impl Transform {
     }
 }
 
-/// Judges by a [`RewardModel`].
+/// A verifier that judges by a [`RewardModel`].
 ///
-/// The part `score` of a [`Score`] is what the model said. A completion that cannot be scored, because
-/// its conversation has no form or is longer than the model's context, or the score is no number, is
-/// [`Verdict::Error`] with credit 0.
+/// The part `score` of a [`Score`] is the reward model's score. A completion cannot be scored if its conversation
+/// has no form, if the conversation is longer than the model's context, or if the score is no number. Its verdict
+/// is [`Verdict::Error`], with credit 0.
 pub struct ModelVerifier {
     model: RewardModel,
     conversation: Box<Conversation>,
@@ -44,8 +46,8 @@ pub struct ModelVerifier {
 }
 
 impl ModelVerifier {
-    /// A completion is right when its credit is at least `threshold`. `on_failure` hears of the first
-    /// completion that cannot be scored; the others are counted by their verdict.
+    /// Makes a verifier. A completion is right if its credit is at least `threshold`. `on_failure` is told of the
+    /// first completion that cannot be scored; further ones are counted by their verdict.
     pub fn new(
         model: RewardModel,
         conversation: Box<Conversation>,
@@ -63,7 +65,7 @@ impl ModelVerifier {
         }
     }
 
-    /// The tokens of what is to be scored.
+    /// Returns the tokens to be scored.
     fn read(&self, prompt: &Prompt, completion: &Completion) -> Result<Vec<TokenId>, String> {
         let tokens = (self.conversation)(prompt, completion)?;
         let config = self.model.config();

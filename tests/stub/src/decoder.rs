@@ -1,4 +1,4 @@
-//! A stub's policy that is a real one.
+//! A stub's policy that is a real model.
 
 use std::{path::Path, sync::Arc};
 
@@ -10,7 +10,7 @@ use firebrick_train::{Aggregation, CrossEntropy, Cut, Objective, Sample, Updater
 
 use crate::{StubModel, Wanted, Written};
 
-/// Serves the decoder in a folder: what other programs call an engine, made of the local one.
+/// Serves the decoder in a folder: an inference server made of the local engine.
 pub struct Served {
     /// The model that an adapter goes beside.
     base: Option<Decoder>,
@@ -18,15 +18,15 @@ pub struct Served {
 }
 
 impl Served {
-    /// Has no weights until it is given a whole model.
+    /// Makes a server that has no weights until it is given a whole model.
     pub fn new() -> Self {
         Served { base: None, now: None }
     }
 
-    /// Begins with the model in `folder`, as a server does that adapters are for.
+    /// Makes a server that begins with the model in `folder`, as a server for adapters does.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is no model.
     pub fn of(folder: &Path) -> Self {
         let base = load(folder, &Device::flex()).expect("a model to begin with");
         Served { now: Some(base.clone()), base: Some(base) }
@@ -108,7 +108,7 @@ impl StubModel for Served {
     }
 }
 
-/// Nobody reads a stub's texts.
+/// A detokenizer that writes nothing: nobody reads a stub's texts.
 pub struct Wordless;
 
 impl Detokenizer for Wordless {

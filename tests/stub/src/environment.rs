@@ -32,7 +32,7 @@ pub enum Trouble {
     Trickle,
     /// It sends more than anybody reads.
     Huge,
-    /// It sends bytes.
+    /// It sends bytes instead of text.
     Binary,
     /// Its answer is no JSON.
     Nonsense,
@@ -42,7 +42,7 @@ pub enum Trouble {
     NotANumber,
     /// Its reward is too large for a number.
     TooLarge,
-    /// It is neither done nor not.
+    /// Its `done` is neither true nor false.
     Perhaps,
     /// It asks again and again whether somebody is there.
     Pings,
@@ -57,7 +57,7 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// Those after which an episode can be played again elsewhere.
+    /// The troubles after which an episode can be played again elsewhere.
     pub const PASSING: [Trouble; 15] = [
         Trouble::Delay,
         Trouble::Drop,
@@ -79,13 +79,13 @@ impl Trouble {
 
 /// Settings of a [`Games`].
 pub struct GameOptions {
-    /// The trouble with each message, by its number.
+    /// The trouble with each message, by the message's number.
     pub troubles: Box<dyn Fn(u64) -> Option<Trouble> + Send + Sync>,
-    /// Episodes that it plays at once.
+    /// The number of episodes that it plays at once.
     pub sessions: usize,
-    /// The word that lets anybody in.
+    /// The key that a client has to name, if any.
     pub key: Option<String>,
-    /// Draws secrets anew at every reset, whatever the seed is.
+    /// True if every reset draws a new secret, whatever the seed is.
     pub fickle: bool,
 }
 
@@ -95,8 +95,8 @@ impl Default for GameOptions {
     }
 }
 
-/// A server of guessing games, on a port of its own, until it is dropped. A reset names the `secret`, or a `seed` whose last
-/// digit it is.
+/// A server of guessing games, on a port of its own, until it is dropped. A reset names the `secret`, or a
+/// `seed` whose last digit is the secret.
 pub struct Games {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -108,16 +108,16 @@ struct Shared {
     open: AtomicUsize,
     most_open: AtomicUsize,
     ended: AtomicBool,
-    /// What a client sent, as it came.
+    /// The messages of clients, as they came.
     seen: Mutex<Vec<String>>,
     pongs: AtomicU64,
 }
 
 impl Games {
-    /// Listens at a free port.
+    /// Starts a server at a free port.
     ///
     /// # Panics
-    /// When there is none.
+    /// If no port is free.
     pub fn start(options: GameOptions) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -143,27 +143,27 @@ impl Games {
         Games { address, shared }
     }
 
-    /// Where it is.
+    /// Gives its address.
     pub fn address(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The most episodes that it played at once.
+    /// Gives the largest number of episodes that it played at once.
     pub fn most_open(&self) -> usize {
         self.shared.most_open.load(Ordering::Relaxed)
     }
 
-    /// Episodes that it plays now.
+    /// Gives the number of episodes that it plays now.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
     }
 
-    /// Answers to its pings.
+    /// Gives the number of answers to its pings.
     pub fn pongs(&self) -> u64 {
         self.shared.pongs.load(Ordering::Relaxed)
     }
 
-    /// Everything that it was sent.
+    /// Gives all messages that it was sent.
     pub fn seen(&self) -> Vec<String> {
         self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -172,12 +172,12 @@ impl Games {
 impl Drop for Games {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
-        // So that it looks.
+        // The connection makes the server see that it has ended.
         drop(TcpStream::connect(self.address));
     }
 }
 
-/// Counts an episode for as long as it is there.
+/// Counts an episode until it is dropped.
 struct Counted<'a>(&'a Shared);
 
 impl Drop for Counted<'_> {
@@ -292,7 +292,7 @@ fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
             Some(Trouble::Invalid) => answer = error("VALIDATION_ERROR", "Invalid message"),
         }
         socket.send(Message::text(answer.to_string()))?;
-        // Behind its answer, where whoever waits for that does not read it.
+        // The ping follows the answer. A client that waits for the answer does not read it.
         socket.send(Message::Ping("here?".into()))?;
     }
 }
@@ -310,7 +310,7 @@ fn full(socket: &mut WebSocket<TcpStream>) -> Result<(), Failed> {
     Ok(socket.close(None)?)
 }
 
-/// Announces `text`, and sends these bytes of it, one after the other where there is a pause.
+/// Announces `text` and sends these bytes of it, one after the other if there is a pause.
 fn raw(
     socket: &mut WebSocket<TcpStream>,
     text: &str,

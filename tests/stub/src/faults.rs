@@ -3,15 +3,15 @@ use std::time::Duration;
 /// A way in which a server fails at a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// It answers after so long.
+    /// It answers after this time.
     Delay(Duration),
     /// It closes the connection without a word.
     Drop,
     /// It closes the connection in the middle of its answer.
     Half,
-    /// It says of a part of a completion that it was aborted.
+    /// It sends a part of a completion and says that it was aborted.
     Abort,
-    /// It says that a part of a completion is all of it.
+    /// It sends a part of a completion as if it were whole.
     Short,
     /// It answers with this status.
     Status(u16),
@@ -25,7 +25,7 @@ pub enum Fault {
     Trickle,
     /// It never ends its answer.
     Endless,
-    /// A token is none of the vocabulary.
+    /// A token is not in the vocabulary.
     ForeignToken,
     /// A log-probability is not a number.
     NotANumber,
@@ -40,7 +40,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them; a delay is one of 200 ms.
+    /// All faults. The delay is 200 ms.
     pub const ALL: [Fault; 19] = [
         Fault::Delay(Duration::from_millis(200)),
         Fault::Drop,

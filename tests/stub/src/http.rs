@@ -1,4 +1,4 @@
-//! As much HTTP as a pool of servers speaks.
+//! The part of HTTP that a pool of servers speaks.
 
 use std::{
     io::{self, Read, Write},
@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use crate::{Counted, Fault, Shared, words};
 
-/// What a stub says to a request.
+/// A stub's answer to a request.
 pub(crate) struct Reply<'a> {
     pub(crate) status: u16,
     pub(crate) body: String,
     pub(crate) fault: Option<Fault>,
-    /// The group that it is for, until it is sent.
+    /// The group that it is for, which counts until the reply is sent.
     pub(crate) counted: Option<Counted<'a>>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
         Some(Fault::Drop) => Ok(()),
         Some(Fault::Hang) => {
             let mut buffer = [0];
-            // Until whoever asks gives up.
+            // This waits until the client gives up.
             drop(stream.read(&mut buffer));
             Ok(())
         }
@@ -79,7 +79,7 @@ pub(crate) fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     }
 }
 
-/// The path, the authorization and the body of a request.
+/// Reads the path, the authorization and the body of a request.
 fn read(stream: &mut TcpStream) -> io::Result<(String, String, Vec<u8>)> {
     stream.set_read_timeout(Some(Duration::from_secs(120)))?;
     let mut bytes = Vec::new();

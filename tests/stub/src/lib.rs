@@ -1,5 +1,5 @@
-//! Servers that misbehave on demand: [`Stub`]s speak vLLM's and SGLang's words, as far as a pool of servers does, and [`Games`] speak
-//! OpenEnv's.
+//! Servers that misbehave on demand. [`Stub`]s speak the words of vLLM and SGLang, as far as a pool of servers
+//! does, and [`Games`] speak those of OpenEnv.
 
 mod decoder;
 mod environment;
@@ -34,15 +34,16 @@ pub struct Stub {
 pub struct Options {
     /// The fault of each request for a group, by its number.
     pub faults: Box<dyn Fn(u64) -> Option<Fault> + Send + Sync>,
-    /// Answers 200 to a reload, and keeps the weights that it has.
+    /// True if it answers 200 to a reload, and keeps the weights that it has.
     pub keeps_weights: bool,
-    /// Has its token endpoint switched off, as vLLM has without `--enable-scale-out`.
+    /// True if its token endpoint is switched off, as vLLM's is without `--enable-scale-out`.
     pub without_tokens: bool,
-    /// Says log-probabilities from before the temperature, as vLLM does without `--logprobs-mode processed_logprobs`.
+    /// True if its log-probabilities are from before the temperature, as vLLM's are without `--logprobs-mode
+    /// processed_logprobs`.
     pub raw_logprobs: bool,
-    /// The word that lets anybody in.
+    /// The key that a client has to name, if any.
     pub key: Option<String>,
-    /// The time that a group takes, and how many are worked on at once.
+    /// The time that a group takes, and the number of groups that are worked on at once.
     pub work: (Duration, usize),
 }
 
@@ -63,9 +64,9 @@ struct Shared {
     options: Options,
     model: Mutex<Box<dyn StubModel>>,
     ended: AtomicBool,
-    /// Requests for groups.
+    /// The number of requests for groups.
     asked: AtomicU64,
-    /// Groups that were answered whole.
+    /// The number of groups that were answered whole.
     answered: AtomicU64,
     busy: (Mutex<usize>, Condvar),
     seen: Mutex<Seen>,
@@ -76,25 +77,25 @@ struct Shared {
 pub struct Seen {
     /// The folders that it was told to load, in their order.
     pub loaded: Vec<PathBuf>,
-    /// Names of requests that it was told to end.
+    /// The names of requests that it was told to end.
     pub aborted: Vec<String>,
-    /// Adapters that it has.
+    /// The adapters that it has.
     pub adapters: Vec<String>,
     /// True between a pause and its end.
     pub paused: bool,
-    /// Groups that it works on.
+    /// The number of groups that it works on.
     pub at_once: usize,
-    /// The most that it was asked for at once.
+    /// The largest number of groups that it was asked for at once.
     pub most_at_once: usize,
-    /// Its weights' name.
+    /// The name of its weights.
     pub version: String,
 }
 
 impl Stub {
-    /// A server that has `model`.
+    /// Starts a server that has `model`.
     ///
     /// # Panics
-    /// When there is no port.
+    /// If no port is free.
     pub fn start(model: impl StubModel + 'static, options: Options) -> Stub {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port of its own");
         let address = listener.local_addr().expect("a port has an address");
@@ -114,24 +115,24 @@ impl Stub {
                     return;
                 }
                 let (Ok(stream), served) = (stream, served.clone()) else { continue };
-                // Who went away has no use for an answer.
+                // A client that went away has no use for an answer.
                 thread::spawn(move || drop(http::answer(stream, &served)));
             }
         });
         Stub { address, shared }
     }
 
-    /// Its address, as a pool wants it.
+    /// Gives its address, as a pool wants it.
     pub fn base(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What has happened to it so far.
+    /// Gives its state as it is now.
     pub fn seen(&self) -> Seen {
         self.shared.seen().clone()
     }
 
-    /// Groups that it has answered whole.
+    /// Gives the number of groups that it has answered whole.
     pub fn answered(&self) -> u64 {
         self.shared.answered.load(Ordering::Relaxed)
     }
@@ -140,7 +141,7 @@ impl Stub {
 impl Drop for Stub {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
-        // The thread waits for somebody who asks.
+        // The thread waits for a client, so one comes.
         drop(std::net::TcpStream::connect(self.address));
     }
 }
@@ -154,7 +155,7 @@ impl Shared {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a group that is asked for, until the end of what is given back.
+    /// Counts a group that is asked for, until the result is dropped.
     fn count(&self) -> Counted<'_> {
         let mut seen = self.seen();
         seen.at_once += 1;

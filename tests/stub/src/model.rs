@@ -11,18 +11,18 @@ use firebrick_core::{Prompt, Seed, TokenId, Version};
 use firebrick_rollout::{GroupRequest, Sampling};
 use firebrick_servers::{Dialect, Form, Settings, Weights};
 
-/// Samples and scores for a stub.
+/// A model that samples and scores for a stub.
 pub trait StubModel: Send {
     /// Takes the weights in a folder.
     ///
     /// # Errors
-    /// When there are none.
+    /// If the folder has none.
     fn load(&mut self, folder: &Path) -> Result<(), String>;
 
-    /// Completions of a prompt.
+    /// Writes completions of a prompt.
     fn write(&mut self, prompt: &[TokenId], wanted: &Wanted) -> Vec<Written>;
 
-    /// The log-probabilities of all tokens but the first, at temperature 1.
+    /// Gives the log-probabilities of all tokens but the first, at temperature 1.
     fn score(&mut self, tokens: &[TokenId]) -> Vec<f32>;
 }
 
@@ -31,11 +31,11 @@ pub trait StubModel: Send {
 pub struct Wanted {
     /// A seed for each completion.
     pub seeds: Vec<u64>,
-    /// Divides the logits.
+    /// The number that divides the logits.
     pub temperature: f64,
-    /// Tokens after which a completion is cut off.
+    /// The number of tokens after which a completion is cut off.
     pub most: usize,
-    /// Tokens that end it.
+    /// The tokens that end a completion.
     pub stop: Vec<TokenId>,
 }
 
@@ -46,16 +46,17 @@ pub struct Written {
     pub tokens: Vec<TokenId>,
     /// Their log-probabilities at the temperature.
     pub logprobs: Vec<f32>,
-    /// True where a stop token ended it.
+    /// True if a stop token ended it.
     pub stopped: bool,
 }
 
-/// A policy whose weights are one number. The logits of a token follow from the number, the token before and the token.
+/// A policy whose weights are one number. The logits of a token follow from the number, the token before and
+/// the token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hashed {
     /// Its weights.
     pub weights: f64,
-    /// Ids are below it.
+    /// The number of tokens. All ids are below it.
     pub vocabulary: usize,
 }
 
@@ -63,16 +64,17 @@ pub struct Hashed {
 const FILE: &str = "weights.txt";
 
 impl Hashed {
-    /// A policy of 32 tokens.
+    /// Makes a policy of 32 tokens.
     pub fn new(weights: f64) -> Self {
         Hashed { weights, vocabulary: 32 }
     }
 
-    /// The log-probabilities of all tokens behind `last`.
+    /// Computes the log-probabilities of all tokens behind `last`.
     fn logprobs(&self, last: TokenId, temperature: f64) -> Vec<f64> {
         let logit = |token: usize| {
             let fixed = mix(u64::from(last) * 1009 + token as u64);
-            // Each token has a wave of its own over the weights, so that a small step changes all of them a little.
+            // Each token has a wave of its own over the weights, so that a small step changes all of them a
+            // little.
             let wave = (self.weights * (1.0 + unit(fixed)) + 7.0 * unit(mix(fixed))).sin();
             2.0 * wave / temperature
         };
@@ -82,7 +84,7 @@ impl Hashed {
         logits.into_iter().map(|logit| logit - most - sum.ln()).collect()
     }
 
-    /// The log-probabilities of all of `tokens` but the first.
+    /// Computes the log-probabilities of all of `tokens` but the first.
     pub fn of(&self, tokens: &[TokenId]) -> Vec<f32> {
         let pairs = tokens.windows(2);
         pairs.map(|pair| self.logprobs(pair[0], 1.0)[pair[1] as usize] as f32).collect()
@@ -122,7 +124,7 @@ impl StubModel for Hashed {
     }
 }
 
-/// Groups of four completions of up to 24 tokens, which token 3 ends, for a [`Hashed`] of 32 tokens.
+/// Asks for groups of four completions of up to 24 tokens, which token 3 ends, for a [`Hashed`] of 32 tokens.
 pub fn requests(count: u64) -> Vec<GroupRequest> {
     let prompt = |id| (id, Prompt { id, tokens: tokens(id, 5), ..Prompt::default() });
     let sampling = Sampling {
@@ -135,7 +137,7 @@ pub fn requests(count: u64) -> Vec<GroupRequest> {
     GroupRequest::of_prompts((0..count).map(prompt), 4, &sampling, Seed::run(5))
 }
 
-/// Settings of a pool of such servers, which is in a hurry.
+/// Makes settings for a pool of such servers that is in a hurry.
 pub fn settings(dialect: Dialect, servers: Vec<String>) -> Settings {
     Settings {
         dialect,
@@ -154,13 +156,13 @@ pub fn settings(dialect: Dialect, servers: Vec<String>) -> Settings {
     }
 }
 
-/// Tokens of such a policy.
+/// Draws tokens of such a policy.
 fn tokens(seed: u64, count: u64) -> Vec<TokenId> {
     let mut stream = Seed::run(seed).stream();
     (0..count).map(|at| (stream.uniform_at(at) * 32.0) as TokenId).collect()
 }
 
-/// SplitMix64: a number that looks like no other.
+/// Mixes a number into one that looks like no other (SplitMix64).
 fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -168,7 +170,7 @@ fn mix(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A number in [0, 1).
+/// Turns a number into one in [0, 1).
 fn unit(number: u64) -> f64 {
     (number >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -181,7 +183,7 @@ pub struct HashedWeights {
 }
 
 impl HashedWeights {
-    /// Writes below `folder`, which is there.
+    /// Makes weights that are written below `folder`, which has to exist.
     pub fn new(folder: &Path, form: Form) -> Self {
         HashedWeights { folder: folder.to_owned(), form, written: 0 }
     }

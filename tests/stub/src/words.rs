@@ -108,7 +108,7 @@ fn load(shared: &Shared, path: &Value, version: &Value) -> Reply<'static> {
     if shared.options.keeps_weights {
         return Reply::ok(&json!({"results": [null], "success": true}));
     }
-    // Its lock is gone before that of the model is asked for.
+    // The model's lock is released before that of `seen` is asked for.
     let loaded = shared.model().load(path);
     match loaded {
         Ok(()) => {
@@ -123,7 +123,7 @@ fn load(shared: &Shared, path: &Value, version: &Value) -> Reply<'static> {
     }
 }
 
-/// vLLM's way to say the log-probabilities of given tokens.
+/// Writes the log-probabilities of given tokens as vLLM does.
 fn scored(shared: &Shared, tokens: &[TokenId]) -> Value {
     let logprobs = shared.model().score(tokens);
     let behind = tokens[1..].iter().zip(logprobs);
@@ -152,7 +152,7 @@ fn sglang(body: &Value) -> Wanted {
     }
 }
 
-/// A completion on its way out: its place, itself, and the word for its end.
+/// A completion on its way out: its place, the completion, and the word for its end.
 type Said = (usize, Written, &'static str);
 
 fn group<'a>(

@@ -15,11 +15,11 @@ use firebrick::{
 };
 
 // ANCHOR: sampler
-/// A line to the child: its number, a model folder, which is read anew when it is another, and the
-/// request. The child answers with a line of the number and the completions.
+/// A line to the child: its number, a model folder, and the request. The child reads a new folder anew, and
+/// answers with a line of the number and the completions.
 type Line = (u64, PathBuf, GroupRequest);
 
-/// The child, what it reads and writes, and how many lines it was told.
+/// The child, its input and output, and the number of lines that it was told.
 struct Sampler(Child, ChildStdin, BufReader<ChildStdout>, u64);
 
 impl Sampler {
@@ -37,7 +37,7 @@ impl Sampler {
         let read =
             asked.and_then(|()| self.2.by_ref().take(1 << 28).read_until(b'\n', &mut answer));
         if !answer.ends_with(b"\n") {
-            // Another child may be asked for the same.
+            // Another child may be asked for the same group.
             return Err(RolloutError::engine(format!("the sampler is gone: {read:?}"), true));
         }
         match serde_json::from_slice::<(u64, Vec<_>)>(&answer) {
@@ -109,7 +109,7 @@ fn lasting(error: impl Error + Send + Sync + 'static) -> RolloutError {
 // ANCHOR_END: engine
 
 // ANCHOR: child
-/// The child. Any program that answers such lines would do.
+/// Runs the child. Any program that answers such lines would do.
 fn serve() -> Result<(), Box<dyn Error>> {
     let mut engine: Option<(PathBuf, LocalEngine<Decoder>)> = None;
     for line in io::stdin().lines() {

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-/// Runs in `place`, with a sampler that is a script in which $0 is the program.
+/// Runs the program in `place`. The sampler is a script in which $0 is the program.
 fn train(place: &Path, script: &str) -> Output {
     let program = OsStr::new(env!("CARGO_BIN_EXE_own-engine"));
     let sampler = [OsStr::new("sh"), OsStr::new("-c"), OsStr::new(script), program];
@@ -20,7 +20,7 @@ fn weights(place: &Path) -> Vec<u8> {
 
 #[test]
 fn a_child_that_dies_changes_nothing() {
-    // The second one hears 200 lines, and so does every one that is started in its place.
+    // The second child hears 200 lines, and so does every child that is started in its place.
     let scripts = [r#"exec "$0" serve"#, r#"sed -u 200q | "$0" serve"#];
     let [lives, dies] = scripts.map(|script| {
         let place = tempfile::tempdir().unwrap();

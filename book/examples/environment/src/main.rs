@@ -1,4 +1,5 @@
-//! An environment of one's own: a guessing game that says how far a guess is from the secret, and not on which side.
+//! An environment of one's own: a guessing game that says how far a guess is from the secret, and not on which
+//! side.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use firebrick::{
 };
 
 // ANCHOR: distance
-/// Hides the digit that is the prompt's reference.
+/// A game that hides the digit that is the prompt's reference.
 struct Distance;
 
 impl Environment for Distance {
@@ -23,7 +24,7 @@ struct Hidden(i64);
 
 impl Episode for Hidden {
     fn step(&mut self, said: &str) -> std::result::Result<Reply, EnvironmentFailed> {
-        // What is no digit is a move too: it is as far as can be.
+        // A word that is no digit is a move too: it is as far off as can be.
         let distance = said.parse::<i64>().map_or(9, |guess| (guess - self.0).abs());
         Ok(match distance {
             0 => Reply::over("=", 1.0),

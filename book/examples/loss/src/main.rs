@@ -9,8 +9,8 @@ use firebrick::{
 };
 
 // ANCHOR: loss
-/// −min(ρ, cap) · A · log π for each token, where ρ = π / π_old is held: a token that has become much
-/// likelier than it was when it was drawn counts no more than `cap` times.
+/// The loss of each token is −min(ρ, cap) · A · log π, where ρ = π / π_old is held constant. A token that has
+/// become much likelier than it was when it was drawn counts no more than `cap` times.
 struct Reinforce {
     cap: f64,
 }
@@ -18,7 +18,7 @@ struct Reinforce {
 impl PolicyLoss for Reinforce {
     fn loss(&self, input: &LossInput) -> LossOutput {
         let hidden = input.mask.clone().equal_elem(0.0);
-        // What lies behind the mask may be anything, infinities included.
+        // Numbers behind the mask may be anything, infinities included.
         let shown = |x: &Tensor<2>| x.clone().mask_fill(hidden.clone(), 0.0);
         let logprobs = shown(&input.logprobs);
         let ratio = (logprobs.clone() - shown(&input.old_logprobs)).detach().exp();
@@ -33,7 +33,7 @@ impl PolicyLoss for Reinforce {
 // ANCHOR_END: loss
 
 // ANCHOR: baseline
-/// The reward less the mean of the step, whatever was asked.
+/// The advantage is the reward less the mean of the step, whatever was asked.
 struct Baseline;
 
 impl AdvantageEstimator for Baseline {
@@ -85,7 +85,7 @@ mod tests {
         let device = Device::flex().autodiff();
         let row = |values: [f32; 3]| Tensor::<2>::from_data([values], &device);
         let logprobs = row([-1.0, -1.0, f32::NEG_INFINITY]).require_grad();
-        // ρ = e^0.5 = 1.6487, and e^2 = 7.389, which is capped.
+        // ρ is e^0.5 = 1.6487, and e^2 = 7.389, which is capped.
         let old_logprobs = row([-1.5, -3.0, 0.0]);
         let (advantages, mask) = (row([1.0, -1.0, f32::NAN]), row([1.0, 1.0, 0.0]));
         let input = LossInput::new(logprobs.clone(), old_logprobs, advantages, mask);

@@ -1,4 +1,4 @@
-//! An optimizer of one's own, Lion, with a schedule of one's own, whose state a resumed run goes on from.
+//! An optimizer of one's own, Lion, with a schedule of one's own. A resumed run goes on from its state.
 
 use std::{error::Error, fs, io, path::Path};
 
@@ -9,8 +9,8 @@ use firebrick::{
 };
 
 // ANCHOR: lion
-/// Steps of one size, in the direction of a momentum's sign (Chen et al. 2023):
-/// w ← w − lr·(sign(β₁m + (1 − β₁)g) + λw), then m ← β₂m + (1 − β₂)g.
+/// Lion takes steps of one size, in the direction of a momentum's sign (Chen et al. 2023): w ← w − lr·(sign(β₁m
+/// + (1 − β₁)g) + λw), then m ← β₂m + (1 − β₂)g.
 #[derive(Default)]
 struct Lion {
     state: NamedState,
@@ -66,7 +66,7 @@ impl LrSchedule for InverseRoot {
 // ANCHOR_END: schedule
 
 // ANCHOR: main
-/// A run up to step `steps`; with `resume` it goes on from where the run of that name ended.
+/// Runs up to step `steps`. With `resume` it goes on from where the run of that name ended.
 fn train(runs: &Path, name: &str, steps: u64, resume: bool) -> Result<Summary> {
     let recipe = Recipe::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../addition.toml"))?;
     let session =
@@ -79,7 +79,7 @@ fn train(runs: &Path, name: &str, steps: u64, resume: bool) -> Result<Summary> {
     session.run()
 }
 
-/// The weights and the optimizer's state that a run ended with.
+/// Reads the weights and the optimizer's state that a run ended with.
 fn ended_with(summary: &Summary) -> io::Result<[Vec<u8>; 2]> {
     let checkpoint = summary.checkpoint.as_deref().unwrap_or(Path::new(""));
     let state = fs::read(checkpoint.join("trainer/optimizer.safetensors"))?;
@@ -108,8 +108,8 @@ mod tests {
         let at = device.clone().autodiff();
         let mut module = vec![Param::<Tensor<1>>::from_data([1.0f32, -2.0], &at)];
         let mut lion = Lion::default();
-        // The first momentum is 0, the second a hundredth of (0.6, -0.8). Against 0.9 of that, a tenth of
-        // the second gradient decides the sign of the first number, and not of the second.
+        // The first momentum is 0, and the second is a hundredth of (0.6, -0.8). Against 0.9 of that, a tenth
+        // of the second gradient decides the sign of the first number, and not of the second.
         for (gradient, expected) in
             [([0.6f32, -0.8], [0.899, -1.898]), ([-0.6, 0.01], [0.9981, -1.7961])]
         {

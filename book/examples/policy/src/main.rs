@@ -10,9 +10,9 @@ use firebrick::{
 const LAYERS: usize = 3;
 const WIDTH: usize = 96;
 
-/// A layer makes zₜ, vₜ and oₜ of its input, divided by its size, and adds W(hₜ·silu(oₜ)) to the input.
-/// All that it remembers is hₜ = (1 − gₜ)·hₜ₋₁ + gₜ·vₜ with gₜ = σ(zₜ − 1), at first a long memory. Padding is zeros, which every layer leaves as
-/// they are: before the first token h stays 0.
+/// A layer makes zₜ, vₜ and oₜ of its input, divided by its size, and adds W(hₜ·silu(oₜ)) to the input. Its
+/// memory is hₜ = (1 − gₜ)·hₜ₋₁ + gₜ·vₜ with gₜ = σ(zₜ − 1), which is long at first. Padding is zeros, which
+/// every layer leaves as they are: before the first token h stays 0.
 #[derive(Module, Debug)]
 pub struct Recurrent {
     embedding: Param<Tensor<2>>,    // [tokens, WIDTH]; the head as well
@@ -33,7 +33,7 @@ impl Recurrent {
         Recurrent { embedding: matrix(0, [tokens, WIDTH]), inputs, outputs }
     }
 
-    /// `x` is `[rows, tokens, WIDTH]`; `h`, `[rows, 1, WIDTH]`, goes from before it to behind it.
+    /// Runs a layer on `x`, `[rows, tokens, WIDTH]`. `h`, `[rows, 1, WIDTH]`, goes from before it to behind it.
     fn pass(&self, layer: usize, x: Tensor<3>, h: &mut Tensor<3>) -> Tensor<3> {
         let length = x.dims()[1];
         let all = linear(self.finish(x.clone()), self.inputs[layer].val(), None).chunk(3, 2);
@@ -48,7 +48,7 @@ impl Recurrent {
         x + linear(read, self.outputs[layer].val(), None)
     }
 
-    /// What all layers make of the last token, `[rows, WIDTH]`.
+    /// Runs all layers on `x` and gives the hidden state of the last token, `[rows, WIDTH]`.
     fn read(&self, mut x: Tensor<3>, memory: &mut Memory) -> Tensor<2> {
         for (layer, h) in memory.0.iter_mut().enumerate() {
             x = self.pass(layer, x, h);

@@ -1,4 +1,4 @@
-//! The program's own policy and run, which are here as its source has them.
+//! The program's own policy and run, taken from its source.
 
 #[allow(dead_code)]
 #[path = "../src/main.rs"]
@@ -15,8 +15,8 @@ use firebrick::{
 };
 use program::{Recurrent, train};
 
-/// Tokens are drawn one way and trained on the other. Two prompts are read together, so that the shorter
-/// one is padded, and the third joins them later.
+/// Sampling and training compute log-probabilities in two ways. Two prompts are read together, so that the
+/// shorter one is padded, and the third joins them later.
 #[test]
 fn what_is_sampled_has_the_log_probabilities_of_the_forward_pass() {
     let tokenizer = Tokenizer::characters("0123456789+=,;").unwrap();

@@ -1,4 +1,4 @@
-//! A data source of one's own, and a run without a recipe's file: sort the digits of a number.
+//! A data source of one's own, and a run without a recipe's file: the model sorts the digits of a number.
 
 use std::path::Path;
 
@@ -66,8 +66,8 @@ impl Digits {
     }
 }
 
-/// Whether a number is kept for evaluation, as then is every other number of the same digits: their
-/// answers are the same.
+/// Tells whether a number is kept for evaluation. So is then every other number of the same digits, because
+/// their answers are the same.
 fn held_out(number: u64) -> bool {
     let digits = [number / 1000, number / 100 % 10, number / 10 % 10, number % 10];
     digits.iter().sum::<u64>().is_multiple_of(7)

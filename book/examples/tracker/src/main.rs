@@ -5,7 +5,7 @@ use std::{error::Error, fs::File, io::Write, path::Path, sync::mpsc};
 use firebrick::{Metrics, Recipe, Result, Session, Step, Summary, TrackError, Tracker, Watcher};
 
 // ANCHOR: csv
-/// A line `step,name,value` for each number of a step.
+/// A CSV file with a line `step,name,value` for each number of a step.
 struct Csv<W> {
     file: W,
     begun: bool,
@@ -20,7 +20,7 @@ impl<W: Write + Send> Tracker for Csv<W> {
         for (name, value) in &metrics.0 {
             text.push_str(&format!("{step},{name},{value}\n"));
         }
-        // All of a step in one write: a disk that fills up loses whole steps, mostly.
+        // All of a step is one write, so that a disk that fills up mostly loses whole steps.
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.flush());
         self.begun |= written.is_ok();
         written.map_err(|error| TrackError(error.into()))
@@ -29,7 +29,7 @@ impl<W: Write + Send> Tracker for Csv<W> {
 // ANCHOR_END: csv
 
 // ANCHOR: notes
-/// Hears what the run has to tell a person.
+/// A watcher that hears what the run has to tell a person.
 struct Notes(mpsc::Sender<String>);
 
 impl Watcher for Notes {
@@ -40,7 +40,7 @@ impl Watcher for Notes {
 // ANCHOR_END: notes
 
 // ANCHOR: main
-/// Three steps, their numbers in `file`; gives what the run told besides.
+/// Trains three steps, with their numbers in `file`. Gives the notes of the run as well.
 fn train<W: Write + Send + 'static>(runs: &Path, file: W) -> Result<(Summary, Vec<String>)> {
     let recipe = Recipe::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../addition.toml"))?;
     let (sender, notes) = mpsc::channel();

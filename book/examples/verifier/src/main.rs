@@ -5,7 +5,7 @@ use std::path::Path;
 use firebrick::{Completion, Prompt, Recipe, Result, Score, Session, Summary, Verdict, Verifier};
 
 // ANCHOR: near
-/// Right is a number within one per cent of the reference.
+/// A verifier that takes a number within one per cent of the reference as right.
 struct Near;
 
 impl Verifier for Near {
@@ -28,7 +28,7 @@ fn number(text: &str) -> Option<f64> {
 // ANCHOR_END: near
 
 // ANCHOR: main
-/// The recipe's run, with [`Near`] in place of its judge.
+/// Makes the recipe's run, with [`Near`] in place of its judge.
 fn session(runs: &Path) -> Result<Session> {
     let recipe = Recipe::read(concat!(env!("CARGO_MANIFEST_DIR"), "/near.toml"))?;
     Ok(Session::new(recipe).verifier(Near).runs(runs))
@@ -72,7 +72,7 @@ mod tests {
         };
         let summary = session(place.path()).unwrap().settings(short).run().unwrap();
         assert_eq!(summary.steps, 1);
-        // Its judge would end the run.
+        // The recipe's own judge would end the run.
         let recipe = Recipe::read(concat!(env!("CARGO_MANIFEST_DIR"), "/near.toml")).unwrap();
         let error = Session::new(recipe).runs(place.path().join("judged")).run().unwrap_err();
         assert!(error.to_string().contains("no-such-judge"), "{error}");

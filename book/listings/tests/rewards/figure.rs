@@ -11,7 +11,7 @@ pub(super) struct Figure {
     pub(super) curves: Vec<Curve>,
 }
 
-/// An axis with its range, and what is written at which values.
+/// An axis with its range, and with the labels at some of its values.
 pub(super) struct Axis {
     pub(super) label: &'static str,
     pub(super) from: f64,
@@ -42,7 +42,7 @@ const TOP: f64 = 36.0;
 const BOTTOM: f64 = 244.0;
 
 impl Figure {
-    /// The chart as one element. It has no blank line, which would end the HTML in a page.
+    /// Draws the chart as one element. It has no blank line, which would end the HTML in a page.
     pub(super) fn svg(&self) -> String {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
@@ -122,7 +122,7 @@ fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, text: &str) {
     let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
 }
 
-/// The points at which the line bends, and its ends.
+/// Keeps the points at which the line bends, and its ends.
 fn corners(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let bends = |window: &&[(f64, f64)]| {
         let (before, here, after) = (window[0], window[1], window[2]);

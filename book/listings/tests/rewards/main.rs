@@ -21,7 +21,7 @@ use firebrick_reward::{
 struct Case<'page> {
     gold: &'page str,
     text: &'page str,
-    /// Whether the answer is right.
+    /// True if the answer is right.
     right: bool,
     /// The verdicts of the five judges, ours first.
     verdicts: Vec<&'page str>,
@@ -46,7 +46,7 @@ fn our_verdicts_on_hard_cases_are_those_of_the_page() {
                 Verdict::from(judgement.verdict).name(),
                 "{gold}, {text}: {judgement:?}"
             );
-            // The rules that we have too; theirs are either right or wrong.
+            // We have these two rules too. Their verdicts are either right or wrong.
             let flexible = Gsm8k { mode: Gsm8kMode::Flexible };
             for (judge, score) in [
                 (2, score(&AnswerLine::default(), gold, &dapo_dress(text))),
@@ -105,7 +105,7 @@ fn what_the_page_calls_the_same_is_and_what_not_is_not() {
 #[test]
 fn what_is_not_decided_is_what_the_page_says() {
     let page = page();
-    let undecided = rows(&page, "### What it does not decide");
+    let undecided = rows(&page, "### Answers that it does not decide");
     assert!(undecided.len() > 5, "has the table changed its form?");
     for row in undecided {
         let (gold, answer) = (row[0].trim_matches('`'), row[1].trim_matches('`'));
@@ -120,7 +120,7 @@ fn what_is_not_decided_is_what_the_page_says() {
 
 fn hard_cases<'page>(page: &'page str, heading: &str) -> Vec<Case<'page>> {
     let mut rows = rows(page, heading);
-    // The last one counts.
+    // The last row counts the others.
     rows.pop();
     let case = |row: Vec<&'page str>| Case {
         gold: row[0].trim_matches('`'),
@@ -131,7 +131,7 @@ fn hard_cases<'page>(page: &'page str, heading: &str) -> Vec<Case<'page>> {
     rows.into_iter().map(case).collect()
 }
 
-/// The cells of the table in the section below `heading`, its own heading left out.
+/// Reads the cells of the table in the section below `heading`, without the table's own heading.
 fn rows<'page>(page: &'page str, heading: &str) -> Vec<Vec<&'page str>> {
     let section = page.split(&format!("\n{heading}\n")).nth(1).unwrap();
     let section = section.split("\n#").next().unwrap();
@@ -139,7 +139,7 @@ fn rows<'page>(page: &'page str, heading: &str) -> Vec<Vec<&'page str>> {
     rows.skip(1).map(|row| row.split(" | ").map(str::trim).collect()).collect()
 }
 
-/// An answer as a model writes it.
+/// Writes an answer as a model does.
 fn boxed(answer: &str) -> String {
     format!("$\\boxed{{{answer}}}$")
 }
@@ -242,7 +242,7 @@ fn figures() -> Vec<(&'static str, Figure)> {
     ]
 }
 
-/// A right answer, for which both forms are the same, and a wrong one in each; `point` gets the
+/// Draws a right answer, for which both forms are the same, and a wrong one in each form. `point` gets the
 /// reward, the form and a share from 0 to 1.
 fn both_forms(steps: u32, point: impl Fn(f64, PenaltyForm, f64) -> (f64, f64)) -> Vec<Curve> {
     [
@@ -274,11 +274,11 @@ fn the_rewards_of_the_page_are_those_of_a_recipe() {
             recipe.reward.kind.map(|kind| serde_json::to_value(kind).unwrap()["kind"].to_string()),
         );
     }
-    // Of the two rules for GSM8K one is shown.
+    // The chapter shows one of the two rules for GSM8K.
     assert_eq!(kinds.len(), 14, "{kinds:?}");
 }
 
-/// The programs of the chapter, run as a recipe would run them.
+/// Runs the programs of the chapter as a recipe would run them.
 #[cfg(unix)]
 #[test]
 fn the_programs_judge() {

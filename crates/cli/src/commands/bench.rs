@@ -1,3 +1,5 @@
+//! The command `firebrick bench`: measures sampling and updates on a device.
+
 use std::{fmt::Write as _, path::PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -21,37 +23,37 @@ pub struct Bench {
     /// The models: 1m, 10m, 50m, smollm2-135m, qwen2.5-0.5b, qwen2.5-1.5b, or folders with a config.json
     #[arg(default_values = ["1m", "10m"])]
     shapes: Vec<String>,
-    /// The device: cpu, or such as vulkan:0
+    /// The device, such as cpu or vulkan:0
     #[arg(long, value_name = "KIND:INDEX", default_value_t)]
     device: Name,
-    /// What to measure, such as rollout,update
+    /// The phases to measure, such as rollout,update
     #[arg(long, value_name = "PHASES", value_delimiter = ',', default_values_t = Asked::ALL)]
     phases: Vec<Asked>,
-    /// Completions, sampled at once
+    /// The number of completions that are sampled at once
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     rows: u16,
-    /// Tokens of a prompt
+    /// The number of tokens of a prompt
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65536))]
     prompt: u32,
-    /// Tokens of a completion
+    /// The number of tokens of a completion
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65536))]
     completion: u32,
-    /// How often each phase is run, after once that does not count
+    /// The number of runs of each phase, after a first run that does not count
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: u16,
-    /// Rows of a micro-batch of the update, whatever the model
+    /// The number of rows of an update's micro-batch; by default it depends on the model
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     micro_batch: Option<u16>,
     /// Multiply matrices in this format: float32, bfloat16 or float16
     #[arg(long, value_enum, default_value_t)]
     dtype: Format,
-    /// Measure products of a model's shapes besides
+    /// Also measure matrix products in the shapes of a model
     #[arg(long)]
     products: bool,
-    /// Compute by plain tensor code instead of the device's own
+    /// Compute with plain tensor code instead of the device's own kernels
     #[arg(long)]
     reference: bool,
-    /// Print what was measured as one JSON object
+    /// Print the measurements as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -62,13 +64,13 @@ enum Format {
     /// 32 bits
     #[default]
     Float32,
-    /// 16 bits with the range of 32
+    /// 16 bits with the range of float32
     Bfloat16,
-    /// 16 bits to 65,504
+    /// 16 bits with values up to 65,504
     Float16,
 }
 
-/// A phase, as it is asked for.
+/// A phase that a user can ask for.
 #[derive(Clone, Copy, ValueEnum)]
 enum Asked {
     Rollout,
@@ -242,7 +244,7 @@ fn line(measured: &Measured, limits: &Limits) -> String {
         share(measured.bytes, limits.bandwidth),
         measured.peak_bytes.map_or_else(|| "–".into(), gibibytes),
     );
-    // Where the time of a GPU goes.
+    // These kernels take most of a GPU's time.
     for (name, count, seconds) in measured.kernels.iter().take(5) {
         let name = name.rsplit("::").nth(1).unwrap_or(name);
         let _ = writeln!(text, "{:<14}{seconds:.3} s in {count} launches of {name}", "");

@@ -1,3 +1,5 @@
+//! The command `firebrick compare`: runs recipes with several seeds and reports their differences.
+
 use std::{
     collections::BTreeSet,
     fmt::Write as _,
@@ -14,7 +16,7 @@ use firebrick::{
     recipe::{Loaded, Recipe},
     resume::{Change, changes},
 };
-use firebrick_device::{Name, Precision, describe, guard, open};
+use firebrick_device::Name;
 use firebrick_runs::{RunError, Summary, write_atomically};
 use firebrick_view::report;
 
@@ -30,6 +32,7 @@ use crate::{
         Compared, Comparison, Difference, Measured, Outcome, State, differences, differing,
         warmup_folders,
     },
+    machine::machine,
     shell::word,
     terminal::Terminal,
 };
@@ -41,24 +44,25 @@ pub struct Compare {
     /// The recipes: TOML or YAML files, or names that `firebrick recipes` lists
     #[arg(required = true, value_name = "RECIPE")]
     recipes: Vec<PathBuf>,
-    /// Runs of each recipe: with its own seed, the next one, and so on
+    /// The number of runs of each recipe: with its own seed, the next one, and so on
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// The held-out accuracy that the way to is measured; nine tenths of the best recipe's gain
-    /// without it
+    /// The held-out accuracy to reach, whose cost the table shows; by default nine tenths of the best recipe's
+    /// gain
     #[arg(long, value_name = "ACCURACY", value_parser = share)]
     target: Option<f64>,
     /// Replace a value in every recipe, such as train.steps=20; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Compute on this device, whatever the recipes say
+    /// Compute on this device instead of the recipes'
     #[arg(long, value_name = "KIND:INDEX")]
     device: Option<Name>,
-    /// Where runs, table and figure go; runs/compare-FIRST-LAST without it, by the recipes' names
+    /// The folder for runs, table and figure; by default runs/compare-FIRST-LAST, with the names of the first and
+    /// the last recipe
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Say what would be run, and in what the recipes differ, and run nothing
+    /// Only list the runs to make and the settings in which the recipes differ
     #[arg(long)]
     dry_run: bool,
 }
@@ -84,12 +88,12 @@ interrupted after a clean save.";
 
 /// A run to be made.
 struct Job {
-    /// Which of the recipes.
+    /// The index of its recipe.
     recipe: usize,
-    /// Which of its runs.
+    /// The index of the run among the recipe's runs.
     run: usize,
     loaded: Loaded,
-    /// Where the state after its warm-up is, or will be.
+    /// The folder of the shared state after its warm-up, which is there or will be written.
     warmup: Option<PathBuf>,
 }
 
@@ -110,14 +114,14 @@ impl Compare {
         }
         let bars = Bars::on_stderr();
         let terminal = Terminal::plain(bars.clone());
-        let (machine, target) = (machine(&values), self.target);
+        let (machine, target) = (program_and_machine(&values), self.target);
         let mut under_way = UnderWay { out, recipes, differences, machine, target, bars, terminal };
         under_way.say(intention.trim_end());
         under_way.go(jobs)
     }
 
-    /// Every run, and those of them that are still to be made, in the order in which they will be: a
-    /// machine that becomes slower meanwhile is slower for all recipes.
+    /// Returns every run, and the runs that are still to be made, in their order. The order goes seed by seed, so
+    /// a machine that becomes slower meanwhile is slower for all recipes.
     fn jobs(
         &self,
         bases: &[Loaded],
@@ -152,7 +156,7 @@ impl Compare {
     }
 }
 
-/// A comparison while it goes.
+/// A comparison while it goes on.
 struct UnderWay {
     out: PathBuf,
     recipes: Vec<Compared>,
@@ -164,7 +168,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// Makes the runs, one after another, and prints the table; gives the exit code.
+    /// Makes the runs, one after another, and prints the table. Returns the exit code.
     fn go(mut self, jobs: Vec<Job>) -> Result<u8, ProgramError> {
         let interrupted = interrupted(Some(self.bars.clone()));
         let jobs_in_all = jobs.len();
@@ -179,7 +183,7 @@ impl UnderWay {
             }
         }
         super::print(&format!("{}\n", self.summarise()?.table()))?;
-        // Hours of runs are not lost for a page.
+        // If the page fails, hours of runs must not be lost for it.
         let page = self.report().map_err(|error| error.to_string());
         let files = self.out.join("compare.{md,json,svg}");
         self.say(&format!("table, numbers and figure: {}", files.display()));
@@ -191,8 +195,7 @@ impl UnderWay {
         Ok(u8::from(runs.any(|run| run.state.measured().is_none())))
     }
 
-    /// Begins a run or goes on with it. What ends it is its own affair, and no reason not to make
-    /// the others.
+    /// Begins a run or goes on with it. If the run fails, the other runs are made all the same.
     fn make(&mut self, job: Job, interrupted: &Arc<AtomicBool>) -> Result<(), ProgramError> {
         let Job { recipe, run, loaded, warmup } = job;
         let (name, folder) = (loaded.name.clone(), self.out.join(&loaded.name));
@@ -207,7 +210,7 @@ impl UnderWay {
         let state = match session.run().map_err(ProgramError::from) {
             Ok(summary) if summary.stopped_because == INTERRUPTED => State::Unfinished,
             Ok(_) => State::Finished(Measured::read(&folder)?),
-            // Somebody else compares in this folder, and no clock would be fair.
+            // Somebody else compares in this folder, so no measured time would be fair.
             Err(error @ ProgramError::Library(Error::Run(RunError::Busy { .. }))) => {
                 return Err(error);
             }
@@ -235,7 +238,7 @@ impl UnderWay {
         Ok(comparison)
     }
 
-    /// Lays the runs that are finished over each other, on a page.
+    /// Writes a page with the finished runs laid over each other.
     fn report(&self) -> Result<(), ProgramError> {
         let runs = self.recipes.iter().flat_map(|recipe| &recipe.runs);
         let finished = runs.filter(|run| run.state.measured().is_some());
@@ -252,7 +255,7 @@ impl UnderWay {
     }
 }
 
-/// What is there of the run in `folder`, which has to be one of this recipe.
+/// Reads the state of the run in `folder`, which has to be a run of this recipe.
 fn state(folder: &Path, recipe: &Recipe) -> Result<State, ProgramError> {
     let kept = folder.join("recipe.toml");
     if !kept.is_file() {
@@ -263,7 +266,7 @@ fn state(folder: &Path, recipe: &Recipe) -> Result<State, ProgramError> {
         let changes = changes.iter().map(Change::to_string).collect();
         return Err(ProgramError::OtherSettings { run: folder.to_owned(), changes });
     }
-    // A summary that can't be read is written anew by the run that is resumed.
+    // If the summary can't be read, the resumed run writes it anew.
     match Summary::read(&folder.join("summary.json")) {
         Ok(summary) if summary.stopped_because != INTERRUPTED => {
             Ok(State::Finished(Measured::read(folder)?))
@@ -288,7 +291,7 @@ fn folder_for(bases: &[Loaded]) -> PathBuf {
     Path::new("runs").join(names.join("-"))
 }
 
-/// In what the recipes differ, and which runs are there and which are not.
+/// Describes in what the recipes differ, and which runs are there and which are not.
 fn intention(recipes: &[Compared], differences: &[Difference], out: &Path) -> String {
     let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
     let mut text = match differing(&names, differences) {
@@ -311,33 +314,21 @@ fn intention(recipes: &[Compared], differences: &[Difference], out: &Path) -> St
     text
 }
 
-/// The firebrick, the devices that the recipes name, and how many cores are beside them.
-fn machine(recipes: &[Recipe]) -> String {
-    let names: BTreeSet<String> = recipes
-        .iter()
-        .map(|recipe| {
-            let name = recipe.device.name();
-            let about = open(name, Precision::F32).ok().and_then(|device| {
-                guard(|| describe(name, &device)).ok().map(|about| about.headline())
-            });
-            about.map_or_else(|| name.to_string(), |about| format!("{name} ({about})"))
-        })
-        .collect();
-    let names: Vec<String> = names.into_iter().collect();
+/// Describes the version of firebrick, the devices that the recipes name, and the number of cores.
+fn program_and_machine(recipes: &[Recipe]) -> String {
     let build = if cfg!(debug_assertions) { ", a debug build," } else { "" };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let names = names.join(", ");
-    format!("firebrick {}{build} on {names}, {cores} cores", env!("CARGO_PKG_VERSION"))
+    let machine = machine(recipes.iter().map(|recipe| recipe.device.name()));
+    format!("firebrick {}{build} on {machine}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The command line, as a shell would take it again.
+/// Returns the command line in a form that a shell takes again.
 fn command() -> String {
     let arguments = std::env::args_os().skip(1);
     let quoted = arguments.map(|argument| word(&argument.to_string_lossy()));
     std::iter::once("firebrick".to_owned()).chain(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// A number in [0, 1].
+/// Reads a number in [0, 1].
 fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),

@@ -1,3 +1,5 @@
+//! The command `firebrick diagnose`: explains what may be wrong with a run.
+
 use std::path::PathBuf;
 
 use clap::Args;
@@ -15,7 +17,7 @@ use crate::{ProgramError, answer::Answer, inspect::printable, terminal::columns_
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Diagnose {
-    /// The run's folder, such as runs/quickstart; the run may still be going
+    /// The run's folder, such as runs/quickstart; the run may still be under way
     run: PathBuf,
     /// Print one JSON object
     #[arg(long)]

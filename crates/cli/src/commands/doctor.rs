@@ -1,3 +1,5 @@
+//! The command `firebrick doctor`: lists the devices of this machine, and tests them.
+
 use std::{fmt::Write as _, io::Write as _};
 
 use clap::Args;
@@ -22,19 +24,19 @@ pub struct Doctor {
     /// Look at this device only, such as vulkan:0
     #[arg(long, value_name = "KIND:INDEX")]
     device: Option<Name>,
-    /// Compute a matrix product, a decode step and a gradient on each device, against the CPU
+    /// Compute a matrix product, a decode step and a gradient on each device, and compare them with the CPU's
     #[arg(long)]
     smoke: bool,
-    /// Compute everything that training is made of on each device, against the CPU
+    /// Compute every operation of training on each device, and compare the results with the CPU's
     #[arg(long)]
     suite: bool,
-    /// Of those only the ones with this in their names, such as operations/
+    /// Compute only the cases of --suite whose names contain this text, such as operations/
     #[arg(long, value_name = "TEXT", requires = "suite")]
     cases: Option<String>,
-    /// Compute by plain tensor code instead of the device's own
+    /// Compute with plain tensor code instead of the device's own kernels
     #[arg(long)]
     reference: bool,
-    /// Print what to install for each maker's card on each system, and nothing else
+    /// Only print which drivers to install for each maker's card on each system
     #[arg(long, conflicts_with_all = ["device", "smoke", "suite", "json"])]
     drivers: bool,
     /// Print the findings as one JSON object
@@ -42,15 +44,15 @@ pub struct Doctor {
     json: bool,
 }
 
-/// What was found.
+/// The findings about this machine.
 #[derive(Serialize)]
 struct Findings {
     version: &'static str,
     commit: Option<&'static str>,
-    /// What was built in: the kinds of device, and what else changes how they compute.
+    /// The features that were built in: the kinds of device, `spirv` and `hub`.
     features: Vec<&'static str>,
     devices: Vec<Description>,
-    /// What can't be used, and what to do about it.
+    /// The devices that can't be used, and what to do about each.
     missing: Vec<Missing>,
     reports: Vec<SuiteReport>,
 }
@@ -63,7 +65,7 @@ struct Missing {
 }
 
 impl Doctor {
-    /// Exit code 1 when a case failed.
+    /// Returns exit code 1 if a case failed, or a device could not be used.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         if self.reference {
             use_kernels(Kernels::Reference);
@@ -100,7 +102,7 @@ impl Doctor {
         Ok(u8::from(broken || findings.reports.iter().any(|report| !report.passed)))
     }
 
-    /// Opens, describes and, where asked to, tries a device. The outer error is that of printing.
+    /// Opens and describes a device, and tries it if asked to. The outer error is that of printing.
     fn look(
         &self,
         name: Name,
@@ -127,7 +129,7 @@ impl Doctor {
         if let Some(text) = &self.cases {
             cases.retain(|case| case.name.contains(text));
         }
-        // While JSON is on its way to standard output, talk goes to standard error.
+        // With --json, standard output has the JSON alone, so the lines of cases go to standard error.
         let say = &mut |case: &firebrick_device::CaseReport| {
             let _ = match self.json {
                 true => writeln!(std::io::stderr(), "{name}  {case}"),
@@ -145,7 +147,7 @@ impl Doctor {
         Ok(Ok(()))
     }
 
-    /// The devices to look at: the one that was asked for, or all of this machine.
+    /// Returns the devices to look at: the device that was asked for, or all devices of this machine.
     fn names(&self, absent: &mut Vec<Missing>) -> Vec<Name> {
         if let Some(name) = self.device {
             return vec![name];
@@ -179,7 +181,8 @@ impl Missing {
     }
 }
 
-/// A machine whose card is not listed usually lists Mesa's llvmpipe, which came with the drivers.
+/// Reports the kinds of which only a software device was found. A machine whose card is not listed usually lists
+/// Mesa's llvmpipe, which came with the drivers.
 fn only_software(devices: &[Description]) -> Vec<Missing> {
     let of = |kind| devices.iter().filter(move |device| device.device.kind == kind);
     let in_name_only =
@@ -192,7 +195,7 @@ fn only_software(devices: &[Description]) -> Vec<Missing> {
     [Kind::Vulkan, Kind::Wgpu].into_iter().filter(in_name_only).map(told).collect()
 }
 
-/// The drivers that the cards of this machine need; of any maker's where no card is listed.
+/// Names the drivers that the cards of this machine need. If no card is listed, it names those of all makers.
 fn drivers_here() -> String {
     let (system, cards) = (System::here(), cards());
     let mut text = match cards.as_deref() {
@@ -221,7 +224,7 @@ fn all_drivers() -> String {
     text
 }
 
-/// A device in two lines or three: who it is, what it can do, and through which driver.
+/// Describes a device in two or three lines: its name, its abilities, and its driver.
 fn shown(device: &Description) -> String {
     let mut text = format!("{:<9} {}", device.device.to_string(), device.headline());
     let mut can = Vec::new();
@@ -243,8 +246,8 @@ fn shown(device: &Description) -> String {
     text
 }
 
-/// What is missing and how to get it; the command that tests what is there. Drivers are named where no GPU
-/// was found among `all` devices.
+/// Says what is missing and how to get it, and which options test a device. If `all` devices were looked at and no
+/// GPU was found, it also names drivers.
 fn summary(findings: &Findings, all: bool) -> String {
     let mut text = String::new();
     for Missing { device, problem, remedy } in &findings.missing {

@@ -1,3 +1,5 @@
+//! The command `firebrick eval`: evaluates a checkpoint on the held-out prompts of a recipe.
+
 use std::{
     fs::{File, OpenOptions},
     io::{self, BufWriter, Write as _},
@@ -23,23 +25,23 @@ pub struct Eval {
     /// A checkpoint, such as runs/quickstart/checkpoints/step-000200; with --recipe any model folder,
     /// or the name of a model on the Hugging Face Hub
     checkpoint: PathBuf,
-    /// Completions per prompt: the k of avg@k and maj@k; the recipe's without it
+    /// The number of completions per prompt, the k of avg@k and maj@k; by default the recipe's number
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65536))]
     samples: Option<u32>,
-    /// The recipe that says what to evaluate on; the run's own without one
+    /// The recipe that says what to evaluate on; by default the run's own recipe
     #[arg(long)]
     recipe: Option<PathBuf>,
     /// Replace a value of the recipe, such as eval.temperature=0.7
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Compute on this device, whatever the recipe says: cpu, or such as vulkan:0
+    /// Compute on this device instead of the recipe's, such as cpu or vulkan:0
     #[arg(long, value_name = "KIND:INDEX")]
     device: Option<Name>,
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
-    /// Write every completion into this file, one JSON object a line: question, reference, text, verdict,
-    /// and the tokens with their log-probabilities
+    /// Write every completion into this file, one JSON object per line: question, reference, text, verdict, and
+    /// the tokens with their log-probabilities
     #[arg(long, value_name = "FILE")]
     completions: Option<PathBuf>,
 }
@@ -119,7 +121,8 @@ impl Eval {
         super::print(&text)
     }
 
-    /// The recipe of the run that the checkpoint belongs to: `runs/<name>/recipe.toml`.
+    /// Returns the path of the recipe that was given, or else that of the run that the checkpoint belongs to:
+    /// `runs/<name>/recipe.toml`.
     fn recipe_path(&self, checkpoint: &Path) -> Result<PathBuf, ProgramError> {
         if let Some(path) = &self.recipe {
             return Ok(path.clone());
@@ -131,14 +134,14 @@ impl Eval {
     }
 }
 
-/// Opens a file before the evaluation, which takes its time, and leaves what is in it until there is something to
-/// write.
+/// Opens a file before the evaluation, because the evaluation takes time. The file keeps its contents until there
+/// is something to write.
 fn open_for_lines(path: &Path) -> Result<File, Error> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     file.map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
-/// A line for each completion, in the order of the prompts.
+/// Writes a line for each completion, in the order of the prompts.
 fn write_lines<'a>(
     file: File,
     sets: impl Iterator<Item = (&'a EvalSet, &'a [RewardedGroup])>,
@@ -168,7 +171,7 @@ fn write_lines<'a>(
     file.flush()
 }
 
-/// Difficulties that a table has room for.
+/// The number of difficulties that a table has room for.
 const DIFFICULTIES: usize = 20;
 
 fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String {

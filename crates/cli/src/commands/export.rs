@@ -1,3 +1,5 @@
+//! The command `firebrick export`: writes a checkpoint as a model folder for other programs.
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -24,14 +26,14 @@ use crate::{ProgramError, bars::Bars};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Export {
-    /// A checkpoint, an adapter or any model folder
+    /// The folder to export: a checkpoint, an adapter or any model folder
     checkpoint: PathBuf,
     /// The folder to make
     out: PathBuf,
     /// Add the adapter into the weights of its model, and write the model
     #[arg(long)]
     merge: bool,
-    /// The number format of the weights; without it that of the model, or of the adapter's model
+    /// The number format of the weights; by default the format of the model, or of the adapter's model
     #[arg(long, value_enum)]
     dtype: Option<Dtype>,
 }
@@ -74,7 +76,7 @@ impl Export {
         let tokenizer = Tokenizer::from_folder(&folders.text)?;
         let (_, config) = load_config(&folders.weights)?;
         let as_it_is = inventory(&folders.weights)?.dtype().unwrap_or_default();
-        // Rounded once, from what was trained.
+        // The weights are rounded only once, from the trained ones.
         let trained = Folders { weights: trained_weights(&folders.weights), ..folders.clone() };
         let bars = Bars::on_stderr();
         let loading = bars.bar(Stage::Load.name(), 0);
@@ -82,7 +84,7 @@ impl Export {
             trained.load(Base::F32, &open(Name::default(), Precision::F32)?, super::warn)?;
         drop(loading);
 
-        // Under another name until all of it is there.
+        // The folder has another name until it is complete.
         let name = self.out.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let temporary = self.out.with_file_name(format!(".tmp-{name}"));
         let file = |source| Error::File { path: temporary.clone(), source };
@@ -93,7 +95,7 @@ impl Export {
         let _saving = bars.bar(Stage::Save.name(), 0);
         let written = self.write(&folder, &folders, decoder, &config, as_it_is, &temporary);
         if let Err(error) = written.and_then(|()| Ok(tokenizer.save(&temporary)?)) {
-            // Gone or not, the error is the one that matters.
+            // Only the first error matters, even if the folder can't be removed.
             let _ = fs::remove_dir_all(&temporary);
             return Err(error);
         }
@@ -124,7 +126,7 @@ impl Export {
                 save(&decoder.merged(), config, into, &options)?;
             }
         }
-        // A merged model is no longer what the adapter's card says.
+        // The adapter's card does not describe a merged model.
         let card = folder.join(CARD);
         if card.is_file() && !self.merge {
             fs::copy(&card, into.join(CARD))

@@ -1,3 +1,5 @@
+//! The command `firebrick generate`: prints a model's completion of a prompt while it is sampled.
+
 use std::{
     io::{ErrorKind, IsTerminal as _, Read as _, Write as _},
     ops::ControlFlow,
@@ -33,34 +35,34 @@ use crate::{ProgramError, bars::Bars, inspect::printable};
 pub struct Generate {
     /// A model folder, such as runs/quickstart/checkpoints/step-000200
     checkpoint: PathBuf,
-    /// What to complete or to answer; - reads it from standard input
+    /// The text to complete, or the question to answer; - reads it from standard input
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: String,
-    /// System message of the chat template
+    /// The system message of the chat template
     #[arg(long, value_name = "TEXT", conflicts_with = "plain")]
     system: Option<String>,
-    /// Give the model the prompt as it stands, without its chat template
+    /// Give the model the prompt as it stands, without the model's chat template
     #[arg(long)]
     plain: bool,
-    /// Variable of the chat template, such as enable_thinking=false; may be given several times
+    /// Set a variable of the chat template, as in enable_thinking=false; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = option, conflicts_with = "plain")]
     option: Vec<(String, Value)>,
-    /// Tokens after which the completion is cut off, as far as the model's context has room
+    /// The number of tokens after which the completion is cut off; fewer if the model's context has less room
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
-    /// Divides the logits; 0 always takes the most likely token
+    /// Divide the logits by this number; 0 always takes the most likely token
     #[arg(long, default_value_t = 1.0, value_parser = at_least_0)]
     temperature: f64,
     /// Sample among the most likely tokens that together have this probability
     #[arg(long, default_value_t = 1.0, value_parser = probability)]
     top_p: f64,
-    /// Sample among so many most likely tokens; 0 is all
+    /// Sample among this number of most likely tokens; 0 means all tokens
     #[arg(long, default_value_t = 0)]
     top_k: usize,
-    /// Seed of the sampling
+    /// The seed of the sampling
     #[arg(long, default_value_t = 17)]
     seed: u64,
-    /// Compute on this device: cpu, or such as vulkan:0
+    /// Compute on this device, such as cpu or vulkan:0
     #[arg(long, value_name = "KIND:INDEX", default_value = "cpu")]
     device: Name,
     /// Multiply matrices in this format: auto, float32, bfloat16 or float16
@@ -82,21 +84,21 @@ enum Dtype {
     Auto,
     /// 32 bits
     Float32,
-    /// 16 bits with the range of 32
+    /// 16 bits with the range of float32
     Bfloat16,
-    /// 16 bits to 65,504
+    /// 16 bits with values up to 65,504
     Float16,
 }
 
 /// The format that weights are kept in.
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Format {
-    /// The one that they are multiplied in
+    /// The format that they are multiplied in
     #[default]
     Auto,
     /// 32 bits
     Float32,
-    /// 16 bits with the range of 32
+    /// 16 bits with the range of float32
     Bfloat16,
     /// 8 bits and a scale for every 32 weights
     Int8,
@@ -141,7 +143,7 @@ Examples:
 Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.";
 
 impl Generate {
-    /// Exit code 130 when Ctrl-C ended it.
+    /// Returns exit code 130 if Ctrl-C ended the completion.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let sources = super::sources::alone();
         let folder = super::model_folder(&self.checkpoint, &sources)?;
@@ -214,7 +216,7 @@ impl Generate {
             return Ok(self.prompt.clone());
         }
         let mut text = String::new();
-        // Far more than any context, and no stream without an end.
+        // The limit is far more than any context, and ends a stream that has no end.
         let read = std::io::stdin().take(64 << 20).read_to_string(&mut text);
         match read {
             // `echo` writes a line break that nobody means.
@@ -246,7 +248,7 @@ impl Generate {
         context: usize,
         hear: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Streamed, ProgramError> {
-        // As if it were the first draw of a run with this seed.
+        // The completion is sampled like the first draw of a run with this seed.
         let asked = [(0, prompt.clone())];
         let request = &GroupRequest::of_prompts(asked, 1, sampling, Seed::run(self.seed))[0];
         let sample_on = match self.device.kind {
@@ -264,7 +266,7 @@ impl Generate {
         )?)
     }
 
-    /// Whatever way a GPU fails, it is an error and no panic.
+    /// Does `work`. However a GPU fails in it, the result is an error and no panic.
     fn guarded<T>(
         &self,
         work: impl FnOnce() -> Result<T, ProgramError>,
@@ -288,12 +290,12 @@ impl Generate {
     }
 }
 
-/// Says the text of tokens as it becomes certain.
+/// A printer of tokens, which writes their text as soon as it is certain.
 struct Printer<'a> {
-    /// Gone when the text is at its end.
+    /// The streamer of the text; `None` at the text's end.
     streamer: Option<firebrick_data::Streamer<'a>>,
     text: String,
-    /// Whether the text is only kept.
+    /// True if the text is only kept, and not printed.
     quiet: bool,
     problem: Option<std::io::Error>,
 }
@@ -315,12 +317,12 @@ impl<'a> Printer<'a> {
             return ControlFlow::Continue(());
         }
         let mut out = std::io::stdout();
-        // A terminal would obey what a model writes; a file gets it as it is.
+        // A terminal would obey control characters in the model's text. A file gets the text as it is.
         let piece = if out.is_terminal() { &shown(piece) } else { piece };
         match out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
-                // A reader that has seen enough, such as head, is no problem.
+                // It is no error if a reader such as head stops early.
                 self.problem = Some(error).filter(|error| error.kind() != ErrorKind::BrokenPipe);
                 self.quiet = true;
                 ControlFlow::Break(())
@@ -328,7 +330,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The whole text, a line's end behind it on standard output, and what was wrong there.
+    /// Ends the text, on standard output with a line break. Returns the whole text, and the error of standard
+    /// output if there was one.
     fn finish(mut self) -> (String, Option<std::io::Error>) {
         let rest = self.streamer.take().map(firebrick_data::Streamer::finish).unwrap_or_default();
         let _ = self.say(&rest);
@@ -340,7 +343,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// A piece of text with what would command a terminal spelt out, but for its layout.
+/// Spells out the characters of a piece of text that would command a terminal, except line breaks and tabs.
 fn shown(piece: &str) -> String {
     piece.split_inclusive(['\n', '\t']).fold(String::new(), |text, part| {
         let words = part.trim_end_matches(['\n', '\t']);
@@ -360,7 +363,7 @@ fn as_json(prompt: &Prompt, text: &str, streamed: &Streamed) -> Value {
     })
 }
 
-/// A flag that the first Ctrl-C sets; the second ends the program at once.
+/// Returns a flag that the first Ctrl-C sets. The second Ctrl-C ends the program at once.
 fn interrupted() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     let seen = flag.clone();
@@ -373,7 +376,7 @@ fn interrupted() -> Arc<AtomicBool> {
     flag
 }
 
-/// A value is JSON where it reads as such, and else a text.
+/// Splits KEY=VALUE. The value is JSON if it can be read as JSON, and otherwise a text.
 fn option(text: &str) -> Result<(String, Value), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));

@@ -1,4 +1,4 @@
-//! What a shell and `man` know of the program, made from its own arguments.
+//! Completions for a shell and pages for `man`, made from the program's own arguments.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use crate::ProgramError;
 #[derive(Args)]
 #[command(after_help = WHERE)]
 pub struct Completions {
-    /// The shell
+    /// The shell to write the script for
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -32,7 +32,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = "Example:\n  firebrick man ~/.local/share/man/man1")]
 pub struct Man {
-    /// The folder that gets the pages, firebrick.1 and one for each command
+    /// The folder to write the pages into: firebrick.1, and one page for each command
     folder: PathBuf,
 }
 
@@ -54,7 +54,7 @@ impl Man {
     }
 }
 
-/// The page of a command, and those of its subcommands.
+/// Writes the page of a command and the pages of its subcommands.
 fn write_pages(command: clap::Command, folder: &Path) -> Result<(), ProgramError> {
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         write_pages(inner.clone(), folder)?;
@@ -62,7 +62,7 @@ fn write_pages(command: clap::Command, folder: &Path) -> Result<(), ProgramError
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let path = folder.join(format!("{name}.1"));
-    // The version of `--version` has the commit and the features, too long for a footer.
+    // The version that `--version` prints has the commit and the features, and is too long for a footer.
     let page = Man1::new(
         command.version(env!("CARGO_PKG_VERSION")).after_help(clap::builder::Resettable::Reset),
     );
@@ -74,14 +74,14 @@ fn write_pages(command: clap::Command, folder: &Path) -> Result<(), ProgramError
     written.map_err(ProgramError::file(&path))
 }
 
-/// A help's text behind the options as a section, in the lines that it has.
+/// Makes a section of the help text that follows the options, and keeps its lines.
 fn notes(text: &str) -> String {
     if text.is_empty() {
         return String::new();
     }
     let line = |line: &str| {
         let escaped = line.replace('\\', r"\e").replace('-', r"\-");
-        // What begins with a dot or an apostrophe would be a request to `man`.
+        // A line that begins with a dot or an apostrophe would be a request to `man`.
         let guard = if escaped.starts_with(['.', '\'']) { r"\&" } else { "" };
         format!("{guard}{escaped}\n")
     };

@@ -1,3 +1,5 @@
+//! The command `firebrick init`: writes the files of a new task, which are in `commands/init/`.
+
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write as _},
@@ -12,7 +14,7 @@ use crate::{ProgramError, shell::word};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Init {
-    /// The folder to make; one that is there has to be empty
+    /// The folder to make; if it exists already, it has to be empty
     folder: PathBuf,
 }
 
@@ -48,7 +50,7 @@ impl Init {
             };
             write(&path, &here(&text)).map_err(ProgramError::file(&path))?;
         }
-        // What begins with a dash would be an option of `cd`.
+        // `cd` would take a name that begins with a dash for an option.
         let dashed = folder.to_string_lossy().starts_with('-');
         let place = if dashed { Path::new(".").join(&folder) } else { folder.clone() };
         let place = place.display().to_string();
@@ -61,8 +63,8 @@ impl Init {
     }
 }
 
-/// The recipe with the folder's name as its run's, where that can be one: two tasks that are trained from
-/// one place have each a run of their own.
+/// Gives the recipe the folder's name as the name of its run, if a run can have that name. So two tasks that are
+/// trained from one place have runs of their own.
 fn named(recipe: &str, folder: &Path) -> String {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     match firebrick_core::check_run_name(name) {
@@ -71,7 +73,7 @@ fn named(recipe: &str, folder: &Path) -> String {
     }
 }
 
-/// A text with the name that Python has on this system.
+/// Returns a text with the name that Python has on this system.
 fn here(text: &str) -> String {
     if cfg!(windows) { text.replace("python3", "python") } else { text.to_owned() }
 }

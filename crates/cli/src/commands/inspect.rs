@@ -1,3 +1,5 @@
+//! The command `firebrick inspect`: describes a model folder.
+
 use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
@@ -13,15 +15,15 @@ use crate::{
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Inspect {
-    /// A model folder, such as runs/quickstart/checkpoints/step-000200, or an adapter's
+    /// A model folder, such as runs/quickstart/checkpoints/step-000200, or the folder of an adapter
     checkpoint: PathBuf,
     /// List every tensor
     #[arg(long)]
     tensors: bool,
-    /// Read the weights too, and look for values that are no numbers
+    /// Read the weights too, and look for values that are no finite numbers
     #[arg(long)]
     check: bool,
-    /// Print what was found as one JSON object
+    /// Print the findings as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -37,7 +39,7 @@ Examples:
 Exit codes: 0 nothing was found that keeps it from being used, 1 something was.";
 
 impl Inspect {
-    /// Exit code 1 when the folder can't be used.
+    /// Returns exit code 1 if the folder can't be used.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let sources = super::sources::alone();
         let folder = super::model_folder(&self.checkpoint, &sources)?;

@@ -1,4 +1,7 @@
+//! The command `firebrick metrics`: prints the numbers of a run, or writes them for other viewers.
+
 mod events;
+mod row;
 
 use std::{
     collections::BTreeMap,
@@ -16,30 +19,30 @@ use firebrick::{
     runs::{Store, json_line},
 };
 
-use self::events::Export;
+use self::{events::Export, row::row};
 use crate::{ProgramError, glob::matches, inspect::printable, names::verl_name};
 
 /// The arguments of `firebrick metrics`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Metrics {
-    /// The run's folder, such as runs/quickstart; the run may still be going
+    /// The run's folder, such as runs/quickstart; the run may still be under way
     run: PathBuf,
-    /// Metrics to print, such as reward/accuracy or 'time/*'; all of them without
+    /// Metrics to print, such as reward/accuracy or 'time/*'; by default all
     names: Vec<String>,
-    /// How to print them
+    /// The form of the output
     #[arg(long, value_enum, default_value_t = Form::Jsonl)]
     form: Form,
-    /// Only so many of the newest steps
+    /// Print only this number of the newest steps
     #[arg(long, value_name = "STEPS")]
     last: Option<u64>,
-    /// Print what is new every second, until the run ends
+    /// Print new steps every second, until the run ends
     #[arg(long)]
     follow: bool,
-    /// The folder that gets the file of --form tensorboard or wandb
+    /// The folder to write the file of --form tensorboard or wandb into
     #[arg(long, value_name = "FOLDER", required_if_eq_any = [("form", "tensorboard"), ("form", "wandb")])]
     out: Option<PathBuf>,
-    /// Name those metrics as verl does that it has too, and leave out the others
+    /// Give metrics the names that verl uses, and leave out the metrics that verl does not have
     #[arg(long)]
     verl: bool,
 }
@@ -49,6 +52,7 @@ Examples:
   firebrick metrics runs/quickstart
   firebrick metrics runs/quickstart --form table --last 20 reward/accuracy loss/entropy
   firebrick metrics runs/quickstart --form csv 'time/*' > time.csv
+  firebrick metrics runs/quickstart --form row
   firebrick metrics runs/quickstart --follow eval/heldout_accuracy
   firebrick metrics runs/quickstart --form tensorboard --out board/quickstart --follow
   firebrick metrics runs/quickstart --form wandb --out . && wandb sync wandb/offline-run-*";
@@ -59,8 +63,10 @@ enum Form {
     Jsonl,
     /// Comma-separated values, with a line of names
     Csv,
-    /// Columns for a reader
+    /// A table for a person to read
     Table,
+    /// One row of a Markdown table for a finished run: device, accuracies, steps, time and memory
+    Row,
     /// An event file in the folder --out, for `tensorboard --logdir`
     #[value(name = "tensorboard")]
     TensorBoard,
@@ -68,10 +74,10 @@ enum Form {
     Wandb,
 }
 
-/// A metric as it is stored, and as it is to be called.
+/// The stored name of a metric, and its name in the output.
 type Column = (String, String);
 
-/// Steps that are read at once.
+/// The number of steps that are read at once.
 const AT_ONCE: usize = 1000;
 
 impl Metrics {
@@ -81,7 +87,9 @@ impl Metrics {
             return Err(ProgramError::NotARun { path: self.run });
         }
         let store = Store::open_read_only(&database)?;
-        if let (Form::Jsonl | Form::Csv | Form::Table, Some(out)) = (self.form, &self.out) {
+        if let (Form::Jsonl | Form::Csv | Form::Table | Form::Row, Some(out)) =
+            (self.form, &self.out)
+        {
             return Err(ProgramError::NoOut { out: out.clone() });
         }
         if let (Form::TensorBoard | Form::Wandb, Some(out)) = (self.form, &self.out) {
@@ -91,8 +99,11 @@ impl Metrics {
                 Export { run: &self.run, store: &store, form: self.form, out, column: &column };
             return export.write(self.follow);
         }
+        if self.form == Form::Row {
+            return writeln!(std::io::stdout(), "{}", row(&self.run)?).map_err(closed);
+        }
         match self.print(&store, &mut std::io::stdout().lock()) {
-            // A reader that has seen enough, such as head, is no problem.
+            // It is no error if a reader such as head stops early.
             Err(ProgramError::Library(Error::File { source, .. }))
                 if source.kind() == ErrorKind::BrokenPipe =>
             {
@@ -112,7 +123,7 @@ impl Metrics {
             if columns.is_empty() && self.follow {
                 columns = self.columns(store)?;
             }
-            // The names of a table are fixed by its first line.
+            // The first line of a table fixes its names.
             if !headed && !columns.is_empty() {
                 self.head(&columns, out)?;
                 headed = true;
@@ -134,7 +145,7 @@ impl Metrics {
         }
     }
 
-    /// The metrics that are asked for and there.
+    /// Returns the metrics that are asked for and exist.
     fn columns(&self, store: &Store) -> Result<Vec<Column>, ProgramError> {
         let names = store.metric_names()?;
         let is_called = |pattern: &String, name: &String| {
@@ -150,7 +161,7 @@ impl Metrics {
         Ok(names.into_iter().filter_map(|name| self.column(name)).collect())
     }
 
-    /// The name that a metric is printed under, if it is asked for.
+    /// Returns a metric with the name that it is printed under, if it is asked for.
     fn column(&self, name: String) -> Option<Column> {
         let called = match self.verl {
             true => verl_name(&name)?.to_owned(),
@@ -164,7 +175,7 @@ impl Metrics {
     fn head(&self, columns: &[Column], out: &mut dyn Write) -> Result<(), ProgramError> {
         let names = columns.iter().map(|(_, name)| name.as_str());
         let line = match self.form {
-            Form::Jsonl | Form::TensorBoard | Form::Wandb => return Ok(()),
+            Form::Jsonl | Form::Row | Form::TensorBoard | Form::Wandb => return Ok(()),
             Form::Csv => {
                 names.fold("step".to_owned(), |line, name| format!("{line},{}", csv(name)))
             }
@@ -192,7 +203,7 @@ impl Metrics {
         for (step, values) in rows {
             let cells = columns.iter().map(|(name, called)| (called, values.get(name)));
             let line = match self.form {
-                Form::Jsonl | Form::TensorBoard | Form::Wandb => {
+                Form::Jsonl | Form::Row | Form::TensorBoard | Form::Wandb => {
                     json_line(step, cells.filter_map(|(name, value)| Some((name.clone(), *value?))))
                 }
                 Form::Csv => cells.fold(step.to_string(), |line, (_, value)| {
@@ -213,7 +224,7 @@ fn closed(source: std::io::Error) -> ProgramError {
     Error::File { path: "standard output".into(), source }.into()
 }
 
-/// A name as a field of CSV (RFC 4180).
+/// Writes a name as a field of CSV (RFC 4180).
 fn csv(name: &str) -> String {
     match name.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", name.replace('"', "\"\"")),
@@ -221,12 +232,12 @@ fn csv(name: &str) -> String {
     }
 }
 
-/// The width of a column: that of its name, and room for any number.
+/// Returns the width of a column, with room for its name and for any number.
 fn width(name: &str) -> usize {
     printable(name).chars().count().max(9)
 }
 
-/// A number in at most nine characters.
+/// Writes a number in at most nine characters.
 fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

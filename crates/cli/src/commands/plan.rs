@@ -1,3 +1,5 @@
+//! The command `firebrick plan`: estimates the memory that a recipe needs, before anything runs.
+
 mod engines;
 
 use std::{fmt::Write as _, path::PathBuf};
@@ -17,18 +19,18 @@ use crate::ProgramError;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Plan {
-    /// The recipe: a TOML or YAML file, or one that `firebrick recipes` lists
+    /// The recipe: a TOML or YAML file, or a name that `firebrick recipes` lists
     recipe: PathBuf,
     /// Replace a value of the recipe, such as train.micro_batch_tokens=4096
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Plan for this device, whatever the recipe says: cpu, or such as vulkan:0
+    /// Plan for this device instead of the recipe's, such as cpu or vulkan:0
     #[arg(long, value_name = "KIND:INDEX")]
     device: Option<Name>,
-    /// The memory that there is, such as 24GiB or 80GB, instead of asking the device
+    /// The memory of the device, such as 24GiB or 80GB; by default the device is asked
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     memory: Option<u64>,
-    /// Say the longest completion that fits, instead of the parts
+    /// Say the longest completion that fits into the memory, instead of listing the parts
     #[arg(long)]
     fit: bool,
     /// Print the plan as one JSON object
@@ -59,7 +61,7 @@ Exit codes: 0 it fits or nobody knows, 1 it does not fit or could not be
 planned, 2 wrong arguments or recipe. With --fit: 1 no completion fits.";
 
 impl Plan {
-    /// Exit code 1 when it does not fit.
+    /// Returns exit code 1 if the recipe does not fit.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let set = [self.set, super::device_settings(self.device)].concat();
         let Loaded { recipe, name, .. } = super::recipes::load(&self.recipe, &set)?;
@@ -80,7 +82,7 @@ impl Plan {
             return Ok(0);
         }
         let short = memory.bytes.filter(|&bytes| !plan.fits(bytes));
-        // Smaller batches change nothing that is learnt, so nothing else is advised where they are enough.
+        // Smaller batches do not change what is learnt. If they are enough, nothing else is advised.
         let remedy = short.filter(|&bytes| !plan.least().fits(bytes));
         let remedy = remedy.and_then(|bytes| remedy_for(&models, &recipe, compute, bytes));
         let fits = match self.fit {
@@ -101,7 +103,7 @@ impl Plan {
     }
 }
 
-/// The longest completion that fits.
+/// Describes the longest completion that fits.
 fn fit(plan: &Sums, memory: &Memory) -> String {
     let Some(bytes) = memory.bytes else {
         return format!("what there is is not known: {}; --memory 24GiB says it\n", memory.words);
@@ -139,7 +141,7 @@ fn fit(plan: &Sums, memory: &Memory) -> String {
     }
 }
 
-/// The change with which a run fits that does not.
+/// Describes the change of settings with which the run would fit.
 fn instead(remedy: &Remedy) -> String {
     let settings: Vec<String> =
         remedy.settings.iter().map(|(key, value)| format!("{key} = {value}")).collect();
@@ -286,8 +288,8 @@ fn as_json(plan: &Sums, remedy: Option<&Remedy>, recipe: &Recipe, memory: &Memor
     format!("{value}\n")
 }
 
-/// A size with its unit, in any case: powers of 1000 with a B alone, else of 1024. A bare number was
-/// never meant as bytes.
+/// Reads a size with its unit, in capital or small letters. MB and GB are powers of 1000; M, MiB, G and GiB are
+/// powers of 1024. A bare number is an error, because nobody means bytes by it.
 fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor: f64 = match text[digits.len()..].to_ascii_lowercase().as_str() {

@@ -1,3 +1,5 @@
+//! The command `firebrick recipes`: lists, shows and imports recipes.
+
 use std::{
     fs::File,
     io::{Read as _, Write as _},
@@ -26,19 +28,19 @@ pub struct Recipes {
     json: bool,
 }
 
-/// What to do with recipes.
+/// A command about recipes.
 #[derive(Subcommand)]
 enum Action {
-    /// Print a recipe that is built in, to begin one's own with
+    /// Print a built-in recipe, as a start for your own
     Show(Show),
-    /// Print the recipe that a configuration of verl or SkyRL amounts to
+    /// Translate a configuration of verl or SkyRL, and print the recipe
     Import(Import),
 }
 
 /// The arguments of `firebrick recipes show`.
 #[derive(Args)]
 struct Show {
-    /// Its name, such as quickstart
+    /// The recipe's name, such as quickstart
     name: PathBuf,
 }
 
@@ -55,12 +57,13 @@ Examples:
 #[derive(Args)]
 #[command(after_help = OF_IMPORT)]
 struct Import {
-    /// A YAML file; a shell script (.sh) that sets keys as hydra takes them; or lines of key=value
+    /// The configuration: a YAML file, a shell script (.sh) that sets keys in hydra's form, or a file of key=value
+    /// lines
     config: PathBuf,
-    /// Further values, as the other program takes them on its command line
+    /// Further values, in the form of the other program's command line
     #[arg(value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Whose configuration it is; by default it shows in its keys
+    /// The program that the configuration is for; by default recognised by the configuration's keys
     #[arg(long, value_enum)]
     from: Option<Program>,
 }
@@ -84,7 +87,7 @@ Examples:
   firebrick recipes import run_dapo_qwen2.5_32b.sh > dapo-32b.toml
   firebrick recipes import skyrl.yaml trainer.train_batch_size=64 > my.toml";
 
-/// A script or a configuration has some thousand bytes.
+/// The largest size that is read, in bytes. A script or a configuration has some thousand bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
 impl Recipes {
@@ -100,30 +103,31 @@ impl Recipes {
     }
 }
 
-/// The recipe that is built in under this name.
+/// Returns the built-in recipe of this name.
 fn built_in(name: &Path) -> Option<&'static BuiltIn> {
     firebrick_recipes::find(name.to_str()?)
 }
 
-/// The recipe that a command is given: a file, or else the name of one that is built in.
+/// Loads the recipe that a command is given: a file, or else the name of a built-in recipe.
 pub(super) fn load(given: &Path, set: &[String]) -> Result<Loaded, ProgramError> {
     if given.is_file() {
         return Ok(Recipe::load(given, set)?);
     }
     match built_in(given) {
         Some(recipe) => {
-            // Of no folder, so that its paths begin at the current one.
+            // A built-in recipe belongs to no folder, so that its paths begin at the current folder.
             let name = recipe.name.rsplit('/').next().unwrap_or(recipe.name);
             let file = format!("{name}.toml");
             Ok(Recipe::load_text(file.as_ref(), recipe.text, set)?)
         }
-        // Why a file can't be read is the system's to say.
+        // The system's own error says why a file can't be read.
         None if given.exists() || is_file_name(given) => Ok(Recipe::load(given, set)?),
         None => Err(ProgramError::no_recipe(given.to_owned())),
     }
 }
 
-/// Whether a path ends as a recipe's file does; a name may have a dot too.
+/// Tells whether a path has the ending of a recipe's file. A dot alone is not enough, because a recipe's name may
+/// have one too.
 pub(crate) fn is_file_name(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ["toml", "yaml", "yml"].iter().any(|is| ending == *is))
 }
@@ -139,7 +143,7 @@ fn list(json: bool) -> String {
     for_stdout(&ALL.iter().map(line).collect::<String>(), width + 2)
 }
 
-/// The recipe as the start of one's own: the schema is not beside it.
+/// Returns the recipe as the start of a user's own, without the line about the schema, which is not beside it.
 fn own(recipe: &BuiltIn) -> String {
     recipe.text.split_inclusive('\n').filter(|line| !line.starts_with("#:schema")).collect()
 }
@@ -159,7 +163,7 @@ impl Import {
             Program::Skyrl => Origin::Skyrl,
         });
         let imported = import(&config, &text, &set, origin)?;
-        // What a closed terminal can't show is no reason to keep the recipe back.
+        // The recipe is printed even if standard error is closed and can't show the remarks.
         let _ = std::io::stderr().write_all(imported.remarks.as_bytes());
         super::print(&imported.text)
     }

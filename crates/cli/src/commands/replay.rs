@@ -1,3 +1,5 @@
+//! The command `firebrick replay`: computes the batch of a skipped update again.
+
 use std::path::PathBuf;
 
 use clap::Args;
@@ -13,9 +15,9 @@ use crate::{ProgramError, bars::Bars, inspect::printable};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Replay {
-    /// The file of a batch in a run's folder, such as runs/quickstart/skipped-step-000012-0.json
+    /// The file of a skipped batch in a run's folder, such as runs/quickstart/skipped-step-000012-0.json
     batch: PathBuf,
-    /// Compute with this checkpoint, and not with the run's newest one
+    /// Compute with this checkpoint instead of the run's newest one
     #[arg(long, value_name = "FOLDER")]
     checkpoint: Option<PathBuf>,
     /// Print one JSON object
@@ -31,7 +33,7 @@ Examples:
 A loss or a gradient that is not finite names the completion to blame. Where
 none is by itself, they are too large together.";
 
-/// Completions that are shown: those whose gradients are the largest.
+/// The number of completions that are shown, those with the largest gradients.
 const SHOWN: usize = 20;
 
 impl Replay {
@@ -84,7 +86,8 @@ impl Replay {
     }
 }
 
-/// A number for a person; JSON has none for those that are not finite.
+/// Writes a number for a person to read. The JSON object has the same text, because JSON has no numbers that are
+/// not finite.
 fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

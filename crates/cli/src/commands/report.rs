@@ -1,3 +1,5 @@
+//! The command `firebrick report`: writes runs as one HTML file.
+
 use std::{fs, path::PathBuf};
 
 use clap::Args;
@@ -11,10 +13,10 @@ use crate::{ProgramError, bars::Bars, closing::bytes, shell::word};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Report {
-    /// Folders of runs, such as runs/quickstart; several are laid over each other
+    /// The folders of one or several runs, such as runs/quickstart; several runs are laid over each other
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// The file to write; report.html in the run's folder without it, or in this one for several runs
+    /// The file to write; by default report.html in the run's folder, or in the current folder for several runs
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Link charts and findings to the book at this address

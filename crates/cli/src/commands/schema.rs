@@ -1,3 +1,5 @@
+//! The command `firebrick schema`: prints the JSON schema of recipes.
+
 use firebrick::recipe::Recipe;
 
 use crate::ProgramError;

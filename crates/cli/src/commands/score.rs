@@ -1,4 +1,4 @@
-//! Rows of gold answers and responses, judged: what a recipe's reward would say of them.
+//! The command `firebrick score`: judges rows of gold answers and responses as a recipe's reward would.
 
 mod explain;
 mod lines;
@@ -43,16 +43,16 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Score {
-    /// Files of JSON lines; - is standard input
+    /// The files of JSON lines; - is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Judge every row by this rule, whatever its config.mode says; its other options stay
     #[arg(long, value_enum, value_name = "RULE", hide_possible_values = true, long_help = KINDS)]
     kind: Option<Mode>,
-    /// Print one JSON object a row, and the summary on standard error
+    /// Print one JSON object per row, and the summary on standard error
     #[arg(long)]
     rows: bool,
-    /// As --rows, but only those whose verdict is not the expected one
+    /// Like --rows, but print only the rows whose verdict is not the expected one
     #[arg(long, conflicts_with = "rows")]
     disagreements: bool,
     /// Print how this row was judged, and nothing else
@@ -73,7 +73,7 @@ impl Score {
         }
     }
 
-    /// A batch is judged on every core and printed before the next one is read.
+    /// Judges all rows. A batch is judged on every core and printed before the next batch is read.
     fn score(&self, mut lines: Lines) -> Result<u8, ProgramError> {
         let mut out = io::BufWriter::new(io::stdout().lock());
         let mut summary = Summary::default();
@@ -111,7 +111,7 @@ impl Score {
         self.rows || self.disagreements && row.agrees() == Some(false)
     }
 
-    /// Only the row that is asked for is judged; the search ends with it.
+    /// Explains the row with this id. Only that row is judged, and the search ends with it.
     fn explain(&self, mut lines: Lines, id: &str) -> Result<u8, ProgramError> {
         let mut bad = false;
         loop {
@@ -137,9 +137,9 @@ impl Score {
     }
 }
 
-/// How a command ends that could not print; none when it could.
+/// Returns how the command ends if it could not print; `None` if it could.
 ///
-/// A reader that has seen enough, such as `head`, closes the pipe, and that is no failure.
+/// A reader such as `head` closes the pipe when it has seen enough, and that is no failure.
 fn ended(printed: io::Result<()>) -> Option<Result<u8, ProgramError>> {
     let source = printed.err()?;
     Some(match source.kind() {
@@ -148,17 +148,17 @@ fn ended(printed: io::Result<()>) -> Option<Result<u8, ProgramError>> {
     })
 }
 
-/// One line on standard error, which may be closed.
+/// Writes one line to standard error, which may be closed.
 fn complain(problem: &str) {
     let _ = writeln!(io::stderr(), "{problem}");
 }
 
-/// What became of a line.
+/// The result of a line.
 enum Outcome {
     Judged(JudgedRow),
-    /// It tests an option that only another program has.
+    /// The row tests an option that only another program has.
     Skipped,
-    /// It is no row; where it is, and what is wrong with it.
+    /// The line is no row. The text says where it is, and what is wrong with it.
     Bad(String),
 }
 
@@ -183,15 +183,15 @@ impl Outcome {
     }
 }
 
-/// A judgement, beside what the row expects of it. The response is let go.
+/// A judgement, beside the verdict that the row expects. The response is not kept.
 struct JudgedRow {
     id: String,
     suite: Option<String>,
     expected: Option<bool>,
-    /// Whether the expected verdict is one to be measured by.
+    /// True if the expected verdict counts.
     counts: bool,
     judged: Judged,
-    /// What the judging took, without the reading of the row.
+    /// The time that the judging took, without the reading of the row.
     time: Duration,
 }
 
@@ -200,7 +200,8 @@ impl JudgedRow {
         self.judged.verdict == Verdict::Right
     }
 
-    /// Whether the verdict is the expected one; none when either would do.
+    /// Tells whether the verdict is the expected one; `None` if the row expects none, or its expectation does not
+    /// count.
     fn agrees(&self) -> Option<bool> {
         self.expected.filter(|_| self.counts).map(|expected| expected == self.is_right())
     }

@@ -1,3 +1,5 @@
+//! Access to the Hugging Face Hub for commands, with progress bars for downloads.
+
 use firebrick::{Watcher, source::Sources};
 use firebrick_data::Progress;
 
@@ -6,15 +8,15 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Bytes that a bar counts as one.
+/// The number of bytes that a bar counts as one unit.
 const MEGABYTE: u64 = 1_000_000;
 
-/// [`sources`] of a command that has no bars of its own.
+/// Makes the [`sources`] of a command that has no bars of its own.
 pub(super) fn alone() -> Sources {
     sources(&Bars::on_stderr())
 }
 
-/// The Hub as the environment has it, with its downloads shown between `bars`.
+/// Sets up the Hub as the environment has it, and shows its downloads between `bars`.
 pub(super) fn sources(bars: &Bars) -> Sources {
     let mut terminal: Box<dyn Watcher> = match bars.is_quiet() {
         true => Box::new(()),
@@ -26,7 +28,7 @@ pub(super) fn sources(bars: &Bars) -> Sources {
     Sources::of_environment().hearing(move |progress| match progress {
         Progress::Begin { file, bytes: size } => {
             let megabytes = size.div_ceil(MEGABYTE);
-            // Where there is no terminal, a line says what a log will want to know.
+            // Without a terminal there is no bar, so a line tells a log of the download.
             terminal.note(&format!("downloading {file}, {megabytes} MB"));
             (bar, bytes) = (Some(bars.bar("megabytes", megabytes)), 0);
         }

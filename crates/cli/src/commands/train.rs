@@ -1,3 +1,5 @@
+//! The command `firebrick train`: trains a recipe, or resumes its run.
+
 use std::{
     io::IsTerminal as _,
     path::{Path, PathBuf},
@@ -24,30 +26,30 @@ use crate::{
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Train {
-    /// The recipe: a TOML or YAML file, or one that `firebrick recipes` lists
+    /// The recipe: a TOML or YAML file, or a name that `firebrick recipes` lists
     recipe: PathBuf,
-    /// Replace a value of the recipe, such as train.steps=20, or take it out, as sampling.max_rounds=
-    /// does; may be given several times
+    /// Replace a value of the recipe, as in train.steps=20, or remove it, as in sampling.max_rounds=; may be given
+    /// several times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Compute on this device, whatever the recipe says: cpu, or one that `firebrick doctor` lists,
-    /// such as vulkan:0
+    /// Compute on this device instead of the recipe's: cpu, or a device that `firebrick doctor` lists, such as
+    /// vulkan:0
     #[arg(long, value_name = "KIND:INDEX")]
     device: Option<Name>,
-    /// Go on from the last checkpoint of the run of that name
+    /// Go on from the last checkpoint of the run that has the recipe's name
     #[arg(long)]
     resume: bool,
-    /// Where run folders are
+    /// The folder that holds the run folders
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
-    /// Show a dashboard over the whole terminal: curves, phases, memory, completions. Where there is no
-    /// terminal, lines are printed
+    /// Show a dashboard over the whole terminal: curves, phases, memory, completions. Without a terminal, print
+    /// lines
     #[arg(long, conflicts_with_all = ["quiet", "json"])]
     tui: bool,
     /// Print nothing but errors
     #[arg(long, conflicts_with = "json")]
     quiet: bool,
-    /// Print what happens as JSON, one object a line, to standard output
+    /// Print the progress as JSON to standard output, one object per line
     #[arg(long)]
     json: bool,
 }
@@ -94,8 +96,8 @@ impl Train {
     }
 }
 
-/// Refuses to be one of several trainers, as launchers of other programs start them: burn joins no processes, so each of
-/// them would train a policy of its own.
+/// Refuses to be one of several trainers, which launchers of other programs start. burn joins no processes, so
+/// each trainer would train a policy of its own.
 fn refuse_ranks() -> Result<(), ProgramError> {
     for variable in ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"] {
         let value = std::env::var(variable).unwrap_or_default();
@@ -106,8 +108,8 @@ fn refuse_ranks() -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// The name of the run whose folder in `runs` holds this very recipe; none where the recipe is no
-/// run's. Without a name in it, it would else be taken for the recipe of a run called "recipe".
+/// Returns the name of the run whose folder in `runs` holds this very recipe; `None` if the recipe belongs to no
+/// run. A recipe without a name in it would otherwise be taken for that of a run called "recipe".
 fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
     let Ok(file) = recipe.canonicalize() else { return Ok(None) };
     let Some(folder) = file.parent().filter(|folder| folder.join("run.db").is_file()) else {
@@ -127,29 +129,29 @@ fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
     }
 }
 
-/// The end of the run, as a dashboard announces it.
+/// The words with which a dashboard announces the end of the run.
 const LEAVE: &str = "q, then s, ends the run and saves it; the same command with --resume goes on";
 
-/// How a run is shown.
+/// The way in which a run is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Show {
-    /// One line a step, and bars.
+    /// One line for each step, and bars.
     Lines,
-    /// The whole terminal.
+    /// A dashboard over the whole terminal.
     Dashboard,
-    /// JSON, one object a line.
+    /// JSON, one object per line.
     Json,
-    /// Not at all.
+    /// Nothing.
     Nothing,
 }
 
-/// Tells if there is a terminal for a dashboard, and the program was built with one.
+/// Tells whether there is a terminal for a dashboard, and the program was built with the dashboard.
 pub(super) fn has_dashboard() -> bool {
     cfg!(feature = "tui") && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-/// Shows the run `name`. A dashboard says with `leave` what ends when its reader leaves, sets `stop` then, and gives the rest to
-/// `lines`.
+/// Makes the watcher that shows the run `name`. A dashboard says with `leave` what ends when its reader leaves,
+/// and sets `stop` when the reader does. It gives notes and the end to `lines`.
 pub(super) fn screen(
     show: Show,
     lines: Terminal,
@@ -164,7 +166,7 @@ pub(super) fn screen(
         }
         #[cfg(not(feature = "tui"))]
         Show::Dashboard => {
-            // `has_dashboard` let nobody come here; the names are the dashboard's alone.
+            // `has_dashboard` let nobody come here. These arguments are for the dashboard alone.
             let _ = (name, leave, stop);
             Box::new(lines)
         }
@@ -174,7 +176,7 @@ pub(super) fn screen(
     }
 }
 
-/// A run's lines on standard error, between `bars`.
+/// Makes the view that writes a run's lines to standard error, between `bars`.
 pub(super) fn terminal(bars: &Bars, steps: Step) -> Terminal {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -182,7 +184,7 @@ pub(super) fn terminal(bars: &Bars, steps: Step) -> Terminal {
     Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, steps).within(Width::Terminal)
 }
 
-/// A [`Session`] with the Hub as the environment has it, shown by `watcher`.
+/// Makes a [`Session`] with the Hub as the environment has it. `watcher` shows the session.
 pub(super) fn session(
     loaded: Loaded,
     runs: &Path,
@@ -197,11 +199,12 @@ pub(super) fn session(
         .interrupted_by(interrupted)
 }
 
-/// `timeout` and others tell a program and its group, so one request may come as two signals.
+/// The time within which two signals count as one request, because `timeout` and others signal a program and its
+/// group.
 const TWICE: Duration = Duration::from_millis(500);
 
-/// A flag that the first Ctrl-C sets; a second one, not at the same moment, ends the program at once. The first one is told
-/// between `bars`, or to nobody without them.
+/// Returns a flag that the first Ctrl-C sets. A second Ctrl-C, not at the same moment, ends the program at once. A
+/// line between `bars` announces the first one; without `bars` nothing does.
 pub(super) fn interrupted(bars: Option<Bars>) -> Arc<AtomicBool> {
     watch_for_interrupts(Arc::new(AtomicBool::new(false)), bars)
 }
@@ -210,7 +213,7 @@ fn watch_for_interrupts(flag: Arc<AtomicBool>, bars: Option<Bars>) -> Arc<Atomic
     let seen = flag.clone();
     let mut terminal = bars.map(Terminal::plain);
     let mut first = None;
-    // Without a handler Ctrl-C ends the run at once, from which a checkpoint still recovers it.
+    // Without a handler Ctrl-C ends the run at once, and the run can still go on from a checkpoint.
     let _ = ctrlc::set_handler(move || {
         let first = *first.get_or_insert_with(Instant::now);
         if !seen.swap(true, Ordering::Relaxed) {

@@ -1,3 +1,5 @@
+//! The command `firebrick watch`: shows a run in the terminal or as a web page while it goes on.
+
 use std::{
     path::PathBuf,
     sync::{
@@ -21,13 +23,13 @@ use crate::{ProgramError, bars::Bars, inspect::printable};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Watch {
-    /// Folders of runs, such as runs/quickstart; several only with --web
+    /// The folders of one or several runs, such as runs/quickstart; several runs need --web
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// Serve a page for the browser, on this machine alone
+    /// Serve a page for browsers on this machine
     #[arg(long)]
     web: bool,
-    /// The port of the page; any that is free without it
+    /// The port of the page; by default any free port
     #[arg(
         long,
         value_name = "PORT",
@@ -39,7 +41,7 @@ pub struct Watch {
     /// Link the page's charts and findings to the book at this address
     #[arg(long, value_name = "ADDRESS", requires = "web")]
     book: Option<String>,
-    /// Print a line for each step and evaluation, also on a terminal
+    /// Print a line for each step and evaluation, also on a terminal, instead of the dashboard
     #[arg(long, conflicts_with = "web")]
     plain: bool,
 }
@@ -54,10 +56,10 @@ Examples:
   firebrick watch runs/quickstart
   firebrick watch runs/first runs/second --web --port 8080";
 
-/// The end of the watching, as the dashboard announces it.
+/// The words with which the dashboard announces the end of the watching.
 const LEAVE: &str = "q, then s, ends the watching; the run goes on";
 
-/// Between two looks at the record.
+/// The time between two looks at the record.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Watch {
@@ -121,17 +123,17 @@ fn wait(stop: &Arc<AtomicBool>, watcher: &mut Box<dyn Watcher>) {
     let began = Instant::now();
     while began.elapsed() < PAUSE && !stop.load(Ordering::Relaxed) {
         sleep(Duration::from_millis(50));
-        // A dashboard asks its reader then.
+        // At this call a dashboard notices that its reader wants to go.
         watcher.advance(0);
     }
 }
 
-/// The steps that the run's recipe wants.
+/// Returns the number of steps in the run's recipe.
 fn steps(run: &std::path::Path) -> Option<Step> {
     Recipe::read(run.join("recipe.toml")).ok().map(|loaded| loaded.recipe.train.steps)
 }
 
-/// Opens runs to be looked at, with the texts of their tokens where a tokenizer is there.
+/// Opens runs to view, with the texts of their tokens if there is a tokenizer.
 pub(super) fn open(folders: &[PathBuf]) -> Result<Vec<Run>, ProgramError> {
     let open = |folder: &PathBuf| {
         let run = Run::open(folder).map_err(ProgramError::View)?;
@@ -141,7 +143,7 @@ pub(super) fn open(folders: &[PathBuf]) -> Result<Vec<Run>, ProgramError> {
     folders.iter().map(open).collect()
 }
 
-/// How the tokenizer of the run's checkpoints reads tokens.
+/// Returns the function that reads tokens with the tokenizer of the run's newest checkpoint that has one.
 fn pieces(run: &std::path::Path) -> Option<Pieces> {
     let checkpoints = std::fs::read_dir(run.join("checkpoints")).ok()?;
     let mut checkpoints: Vec<PathBuf> =
@@ -152,7 +154,7 @@ fn pieces(run: &std::path::Path) -> Option<Pieces> {
     Some(Box::new(move |tokens| {
         let mut streamer = tokenizer.streamer();
         let piece = |token: &u32| match streamer.push(*token) {
-            // A special token has no text: its name is shown.
+            // A special token has no text, so its name is shown.
             piece if piece.is_empty() && tokenizer.decode(&[*token], true).is_empty() => {
                 tokenizer.decode(&[*token], false)
             }

@@ -1,4 +1,4 @@
-//! The figure of a comparison: held-out accuracy against what it cost, as SVG.
+//! The figure of a comparison: held-out accuracy against its cost, as SVG.
 
 use std::{error::Error, fmt::Display};
 
@@ -14,26 +14,26 @@ use plotters::{
 
 use super::{Compared, Comparison, Point};
 
-/// Two panels, and a legend below; none while there is no evaluation to draw.
+/// Draws two panels and a legend below. Returns `None` if no recipe has two evaluations to draw a line between.
 pub(super) fn draw(comparison: &Comparison) -> Result<Option<String>, String> {
     if comparison.recipes.iter().all(|recipe| recipe.curve.len() < 2) {
         return Ok(None);
     }
     let mut svg = String::new();
     paint(comparison, &mut svg).map_err(|error| error.to_string())?;
-    // As wide as the page lets it be.
+    // The figure is as wide as the page lets it be.
     let root = "<svg style=\"max-width:100%;height:auto\" role=\"img\" ";
     Ok(Some(svg.replacen("<svg ", root, 1)))
 }
 
-/// In the middle between black and white: to be read on a light page and on a dark one, also where
-/// the figure is a file of its own and does not know the page's colour.
+/// A grey in the middle between black and white. It can be read on a light page and on a dark one, also if the
+/// figure is a file of its own and does not know the page's colour.
 const INK: RGBColor = RGBColor(0x7a, 0x7a, 0x7a);
 
-/// The line at the target.
+/// The colour of the line at the target.
 const LEVEL: RGBColor = INK;
 
-/// Told apart by hue, and of about that lightness too.
+/// The colours of the recipes. They differ in hue, and are about as light as `INK`.
 const HUES: [RGBColor; 8] = [
     RGBColor(0x3b, 0x82, 0xc4),
     RGBColor(0xd9, 0x7a, 0x1e),
@@ -48,7 +48,7 @@ const HUES: [RGBColor; 8] = [
 const WIDTH: u32 = 860;
 const PANEL: u32 = 330;
 const LINE: u32 = 22;
-/// The width of a letter of the legend, about: nobody measures fonts here.
+/// The approximate width of a letter of the legend. Nothing here measures fonts.
 const LETTER: usize = 8;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -128,7 +128,7 @@ fn panel(
     Ok(())
 }
 
-/// From the worst run to the best one.
+/// Returns the outline of the area between the worst run and the best run.
 fn band(recipe: &Compared, across: fn(&Point) -> f64) -> Vec<(f64, f64)> {
     let upper = recipe.curve.iter().map(|at| (across(at), at.most));
     let lower = recipe.curve.iter().rev().map(|at| (across(at), at.least));
@@ -147,7 +147,7 @@ fn ink(size: i32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// `25k` for 25000.
+/// Writes a number in few letters: `25k` for 25000.
 fn short(value: f64) -> String {
     let tidy = |value: f64, unit: &dyn Display| format!("{}{unit}", (value * 10.0).round() / 10.0);
     match value {

@@ -10,47 +10,47 @@ use serde::Serialize;
 use super::last_steps;
 use crate::ProgramError;
 
-/// What a finished run did and became.
+/// The results of a finished run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
-    /// Held-out accuracy, the mean of the evaluations in the last steps; none without held-out prompts.
+    /// The held-out accuracy, the mean of the evaluations in the last steps; `None` without held-out prompts.
     pub accuracy: Option<f64>,
-    /// The standard error of one evaluation, at most: that of so many independent prompts, each
-    /// answered once.
+    /// An upper bound of one evaluation's standard error: the error if each of the independent prompts is answered
+    /// once.
     pub standard_error: Option<f64>,
-    /// Prompts that it is measured on.
+    /// The number of prompts that the accuracy is measured on.
     pub heldout_prompts: Option<u64>,
-    /// Rollout steps.
+    /// The number of rollout steps.
     pub steps: u64,
-    /// Completions sampled for training.
+    /// The number of completions sampled for training.
     pub completions: u64,
-    /// Seconds of the steps: sampling, judging, updating.
+    /// The seconds of the steps: sampling, judging, updating.
     pub seconds: f64,
-    /// Seconds from start to end, with warm-up, evaluations and checkpoints; the warm-up of a run that
-    /// shares another's counts as if it were its own.
+    /// The seconds from start to end, with warm-up, evaluations and checkpoints. If the run shares another run's
+    /// warm-up, that warm-up counts as if it were its own.
     pub total_seconds: f64,
-    /// Entropy of the policy over the last steps, in nats.
+    /// The entropy of the policy over the last steps, in nats.
     pub entropy: Option<f64>,
-    /// Tokens of a completion over the last steps.
+    /// The mean number of tokens of a completion over the last steps.
     pub length: Option<f64>,
-    /// Share of completions cut off over the last steps.
+    /// The share of completions cut off over the last steps.
     pub truncated: Option<f64>,
-    /// Why it ended.
+    /// The reason why the run ended.
     pub stopped_because: String,
-    /// Its evaluations, from that before the first step.
+    /// The run's evaluations, from the one before the first step on.
     pub evaluations: Vec<Evaluation>,
 }
 
-/// An evaluation, and what had been spent when it was made.
+/// An evaluation, and the cost of the training before it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Evaluation {
-    /// After which step; 0 is before the first.
+    /// The step after which it was made; 0 is before the first step.
     pub step: Step,
-    /// Completions sampled until then.
+    /// The number of completions sampled until then.
     pub completions: f64,
-    /// Seconds of the steps until then.
+    /// The seconds of the steps until then.
     pub seconds: f64,
-    /// Held-out accuracy.
+    /// The held-out accuracy.
     pub accuracy: f64,
 }
 
@@ -58,7 +58,7 @@ impl Measured {
     /// Reads the numbers from the folder of a finished run.
     ///
     /// # Errors
-    /// When its record is missing or damaged.
+    /// Fails if the run's record is missing or damaged.
     pub fn read(folder: &Path) -> Result<Self, ProgramError> {
         let summary = Summary::read(&folder.join("summary.json"))?;
         let store = Store::open_read_only(&folder.join("run.db"))?;
@@ -95,24 +95,24 @@ impl Measured {
         })
     }
 
-    /// The accuracy before the first step.
+    /// Returns the accuracy before the first step.
     pub(super) fn start(&self) -> Option<f64> {
         self.evaluations.first().filter(|first| first.step == 0).map(|first| first.accuracy)
     }
 
-    /// The evaluation after that step.
+    /// Returns the evaluation after `step`.
     pub(super) fn at(&self, step: Step) -> Option<Evaluation> {
         self.evaluations.iter().find(|at| at.step == step).copied()
     }
 
-    /// The first evaluation at or above `target`. Between evaluations nobody measured, so nothing
-    /// is interpolated.
+    /// Returns the first evaluation at or above `target`. Nothing was measured between evaluations, so nothing is
+    /// interpolated.
     pub(super) fn reach(&self, target: f64) -> Option<Evaluation> {
         self.evaluations.iter().find(|at| at.accuracy >= target).copied()
     }
 }
 
-/// What a metric adds up to, by step.
+/// The running sum of a metric, by step.
 struct Total(BTreeMap<Step, f64>);
 
 impl Total {
@@ -130,8 +130,8 @@ impl Total {
     }
 }
 
-/// The mean of a metric over the last steps; those without a number, as the entropy of a step that
-/// made no update, are left out.
+/// Returns the mean of a metric over the last steps. It leaves out steps without a number, such as the entropy of
+/// a step that made no update.
 fn last_mean(store: &Store, metric: &str, steps: u64) -> Result<Option<f64>, ProgramError> {
     let values = store.metrics(metric)?;
     let last = values.iter().filter(|(step, value)| {

@@ -6,7 +6,7 @@ use firebrick::thousands;
 
 use super::{Compared, Comparison, Difference, Means, Outcome, State};
 
-/// The table of recipes, and the notes that say what its columns are.
+/// Writes the table of recipes, and the notes that explain its columns.
 pub(super) fn table(comparison: &Comparison) -> String {
     let target = comparison.target.as_ref();
     let reach = target.map_or("reached".into(), |target| format!("reached {}", target.accuracy));
@@ -30,7 +30,7 @@ pub(super) fn table(comparison: &Comparison) -> String {
     markdown(&rows) + "\n" + &notes(comparison) + &missing(comparison)
 }
 
-/// `compare.md`.
+/// Writes the text of `compare.md`.
 pub(super) fn page(comparison: &Comparison, figure: bool) -> String {
     let Comparison { command, machine, differences, recipes, .. } = comparison;
     let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
@@ -47,7 +47,7 @@ pub(super) fn page(comparison: &Comparison, figure: bool) -> String {
     text
 }
 
-/// The settings that differ, a column for each recipe; none where there are none.
+/// Writes the settings that differ, with a column for each recipe; `None` if none differ.
 pub(crate) fn differing(names: &[&str], differences: &[Difference]) -> Option<String> {
     let heading = std::iter::once("key").chain(names.iter().copied()).map(str::to_owned);
     let mut rows = vec![heading.collect::<Vec<_>>()];
@@ -121,7 +121,7 @@ fn notes(comparison: &Comparison) -> String {
     text
 }
 
-/// Which runs the table is without, and why.
+/// Lists the runs that the table lacks, each with the reason.
 fn missing(comparison: &Comparison) -> String {
     let mut text = String::new();
     for recipe in &comparison.recipes {
@@ -181,9 +181,10 @@ fn runs(recipes: &[Compared]) -> String {
     markdown(&rows)
 }
 
-/// The first row is the heading. Columns but the first are numbers, and stand on the right.
+/// Writes rows as a Markdown table. The first row is the heading. All columns but the first are numbers, aligned
+/// on the right.
 fn markdown(rows: &[Vec<String>]) -> String {
-    // A bar in a setting or a message would begin a cell.
+    // A bar in a setting or a message would begin a new cell.
     let escape = |cell: &String| cell.replace('|', "\\|").replace('\n', " ");
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(escape).collect()).collect();
     let columns = rows.first().map_or(0, Vec::len);

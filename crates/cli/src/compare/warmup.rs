@@ -1,4 +1,4 @@
-//! Which runs of a comparison begin with the same warm-up.
+//! The runs of a comparison that begin with the same warm-up.
 
 use std::{
     collections::BTreeMap,
@@ -9,12 +9,12 @@ use firebrick::recipe::{Advantage, Critic, Loss, Observe, Overlong, Recipe, Samp
 use firebrick_core::Seed;
 use rand::Rng as _;
 
-/// Where in `out` each run keeps what its warm-up left, or finds what another's did; none for one
-/// without a warm-up, or with one of its own.
+/// Returns for each run the folder in `out` with the state after its warm-up, which the run writes, or which
+/// another run has written. It is `None` for a run without a warm-up, or with a warm-up that no other run has.
 ///
-/// An ablation changes what follows the warm-up, so that its recipes would all make the same steps again:
-/// a resumed run goes on to the bit, so beginning after another's warm-up changes nothing but the time.
-/// Only where the recipe alone says what it will be: files may be others the next time.
+/// An ablation changes what follows the warm-up, so all its recipes would make the same warm-up steps again. A
+/// resumed run goes on to the bit, so to begin after another run's warm-up changes nothing but the time. Runs
+/// share a warm-up only if it follows from the recipe alone, because files may have changed the next time.
 pub fn warmup_folders(recipes: &[&Recipe], out: &Path) -> Vec<Option<PathBuf>> {
     let keys: Vec<Option<String>> = recipes
         .iter()
@@ -33,14 +33,14 @@ pub fn warmup_folders(recipes: &[&Recipe], out: &Path) -> Vec<Option<PathBuf>> {
     keys.iter().zip(recipes).map(folder).collect()
 }
 
-/// Whether model and problems follow from the recipe and no file.
+/// Tells whether the model and the problems follow from the recipe alone and from no file.
 fn from_itself(recipe: &Recipe) -> bool {
     let new = recipe.model.new.as_ref().filter(|new| new.tokenizer.is_none());
     new.is_some() && recipe.data.task.is_some()
 }
 
-/// The recipe without what only matters from the first step on. A key that is forgotten here costs a
-/// warm-up; so what is not known to be of no influence stays.
+/// Returns the recipe without the keys that only matter from the first step on. A key that is forgotten here costs
+/// only another warm-up, so every key stays that may have an influence on the warm-up.
 fn before_the_steps(recipe: &Recipe) -> Recipe {
     let mut recipe = recipe.clone();
     recipe.name = None;
@@ -48,7 +48,7 @@ fn before_the_steps(recipe: &Recipe) -> Recipe {
     recipe.sampling = Sampling::default();
     recipe.advantage = Advantage::default();
     recipe.loss = Loss::default();
-    // It is made when the first step begins.
+    // The critic is made when the first step begins.
     recipe.critic = Critic::default();
     let reward = &mut recipe.reward;
     (reward.overlong, reward.stop, reward.length) = (Overlong::default(), None, None);

@@ -1,4 +1,4 @@
-//! An inspection for a person to read.
+//! The inspection of a model folder as text for a person to read.
 
 use std::fmt;
 
@@ -45,14 +45,14 @@ impl fmt::Display for Inspection {
     }
 }
 
-/// A line for each of `texts`, the first of them named.
+/// Writes a line for each of `texts`, the first one with the name.
 fn lines(f: &mut fmt::Formatter<'_>, name: &str, texts: &[String]) -> fmt::Result {
     let mut texts = texts.iter();
     line(f, name, texts.next().map_or("nothing", String::as_str))?;
     texts.try_for_each(|more| line(f, "", more))
 }
 
-/// How the frequencies were changed for a longer context.
+/// Describes how the frequencies were changed for a longer context; `None` if they were not.
 fn scaling(scaling: &RopeScaling) -> Option<String> {
     let tokens = |context: usize| thousands(context as u64);
     Some(match scaling {
@@ -78,7 +78,7 @@ fn scaling(scaling: &RopeScaling) -> Option<String> {
     })
 }
 
-/// What a family does to attention besides its sizes.
+/// Describes a family's attention besides its sizes: the biases, and normalised queries and keys.
 fn features(config: &DecoderConfig) -> String {
     let Biases { qkv, output, mlp } = config.biases;
     let there = [(qkv, "q, k and v"), (output, "the output"), (mlp, "the MLP")];

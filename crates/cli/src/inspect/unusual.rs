@@ -1,15 +1,15 @@
-//! What somebody should know before training on a model.
+//! Unusual things about a model that a user should know before training it.
 
 use firebrick::thousands;
 use serde_json::Value;
 
 use super::Inspection;
 
-/// A context below this leaves little room for reasoning.
+/// The context, in tokens, below which there is little room for reasoning.
 const SHORT_CONTEXT: usize = 1024;
 
-/// The keys of `generation_config.json` that change how `transformers` samples, with the value that
-/// changes nothing.
+/// The keys of `generation_config.json` that change how `transformers` samples, each with the value that changes
+/// nothing.
 const SAMPLING: [(&str, f64); 7] = [
     ("temperature", 1.0),
     ("top_p", 1.0),
@@ -48,7 +48,7 @@ fn weights(inspection: &Inspection, unread: &[String], unusual: &mut Vec<String>
             names.join(", ")
         ));
     }
-    // A GGUF file has several of its nature.
+    // A GGUF file has tensors of several types by nature.
     if inspection.gguf {
         return;
     }
@@ -63,8 +63,8 @@ fn weights(inspection: &Inspection, unread: &[String], unusual: &mut Vec<String>
     }
 }
 
-/// Weights that are as many as `config.json` makes them, or else of another model. Which tensor has the
-/// wrong shape is said by whoever reads them.
+/// Reports weights that belong to another model: their number is not the one that follows from `config.json`. The
+/// readers of the weights say which tensor has the wrong shape.
 pub(super) fn foreign_weights(inspection: &Inspection, unread: &[String]) -> Option<String> {
     let described = inspection.config.as_ref()?.parameters().total;
     let read = inspection.inventory.as_ref()?.tensors.iter();
@@ -80,7 +80,7 @@ pub(super) fn foreign_weights(inspection: &Inspection, unread: &[String]) -> Opt
     })
 }
 
-/// A tokenizer that needs more rows than the embedding has.
+/// Reports a tokenizer that needs more rows than the embedding has.
 pub(super) fn foreign_tokenizer(inspection: &Inspection) -> Option<String> {
     let rows = inspection.config.as_ref()?.vocab_size as u64;
     let needed = inspection.tokenizer.as_ref()?.rows as u64;

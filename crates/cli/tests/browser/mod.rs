@@ -14,7 +14,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// How long anything is waited for.
+/// The time that anything is waited for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A browser with one open page. It is killed when dropped.
@@ -30,7 +30,7 @@ pub(crate) struct Browser {
     folder: tempfile::TempDir,
 }
 
-/// The protocol is spoken on the descriptors 3 and 4.
+/// The shell command that starts a browser. The browser speaks the protocol on the descriptors 3 and 4.
 const EXEC: &str = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null";
 
 const ARGUMENTS: [&str; 9] = [
@@ -46,8 +46,8 @@ const ARGUMENTS: [&str; 9] = [
 ];
 
 impl Browser {
-    /// Starts the browser. None where no Chromium is installed, which is said aloud; where FIREBRICK_CI is set, a
-    /// test without a browser fails.
+    /// Starts the browser; `None` if no Chromium is installed, which is said aloud. If FIREBRICK_CI is set, a test
+    /// without a browser fails.
     pub(crate) fn start() -> Option<Self> {
         match program() {
             Some(program) => Some(Self::spawn(&program)),
@@ -69,7 +69,7 @@ impl Browser {
         let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
         let mut command = Command::new("sh");
         command.arg("-c").arg(EXEC).arg(program).arg(profile).args(ARGUMENTS);
-        // Whatever it leaves goes with the folder, and all its processes end with their group.
+        // The browser's files go with the folder, and all its processes end with their group.
         command.env("TMPDIR", folder.path()).env("HOME", folder.path()).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(File::create(folder.path().join("said")).unwrap());
@@ -108,7 +108,7 @@ impl Browser {
         browser
     }
 
-    /// Loads a page anew, also when only the part behind `#` is another one.
+    /// Loads a page anew, also if only the part behind `#` is another one.
     pub(crate) fn open(&mut self, address: &str) {
         self.command("Page.navigate", json!({ "url": "about:blank" }));
         let loaded = self.command("Page.navigate", json!({ "url": address }));
@@ -122,7 +122,7 @@ impl Browser {
         self.wait("window.isOld ? 'old' : document.readyState", "complete");
     }
 
-    /// The value of an expression of JavaScript, or of its promise.
+    /// Returns the value of a JavaScript expression, or of its promise.
     #[track_caller]
     pub(crate) fn js(&mut self, script: &str) -> Value {
         self.evaluate(script).unwrap_or_else(|error| panic!("{script}: {error}"))
@@ -144,8 +144,8 @@ impl Browser {
         }
     }
 
-    /// Waits until an expression of JavaScript is what is wanted. While a page makes way for another one, or is not
-    /// yet complete, it is an error.
+    /// Waits until a JavaScript expression has the wanted value. The expression may fail while a page makes way
+    /// for another one, or is not yet complete.
     #[track_caller]
     pub(crate) fn wait(&mut self, script: &str, wanted: impl Into<Value>) {
         let (wanted, began) = (wanted.into(), Instant::now());
@@ -184,7 +184,7 @@ impl Browser {
         (place[0].as_f64().unwrap(), place[1].as_f64().unwrap())
     }
 
-    /// Presses a key: one of those that write a character, or another one by its name.
+    /// Presses a key: a key that writes a character, or another key by its name.
     pub(crate) fn press(&mut self, key: &str) {
         let code = match key {
             "Enter" => 13,
@@ -217,25 +217,25 @@ impl Browser {
         self.command("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// Prefers light colours, or dark ones.
+    /// Prefers `light` or `dark` colours.
     pub(crate) fn prefer(&mut self, colours: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": colours }]);
         self.command("Emulation.setEmulatedMedia", json!({ "features": features }));
     }
 
-    /// The picture of the page, as a PNG file.
+    /// Takes a picture of the page, as a PNG file.
     pub(crate) fn picture(&mut self) -> Vec<u8> {
         let picture = self.command("Page.captureScreenshot", json!({ "format": "png" }));
         from_base64(picture["data"].as_str().unwrap())
     }
 
-    /// Exceptions, and messages of errors, since the browser was started.
+    /// Returns the exceptions and the messages of errors since the browser was started.
     pub(crate) fn errors(&mut self) -> &[String] {
         self.js("0");
         &self.errors
     }
 
-    /// The addresses that were asked for.
+    /// Returns the addresses that were asked for.
     pub(crate) fn requests(&mut self) -> &[String] {
         self.js("0");
         &self.requests
@@ -252,7 +252,7 @@ impl Browser {
             message["sessionId"] = session.as_str().into();
         }
         let bytes = format!("{message}\0");
-        // Where the browser has ended, the answer does not come either.
+        // If the browser has ended, this fails, and the answer does not come either.
         let _ = self.commands.write_all(bytes.as_bytes());
         let began = Instant::now();
         loop {
@@ -306,7 +306,7 @@ impl Drop for Browser {
     }
 }
 
-/// A Chromium of this machine.
+/// Finds a Chromium on this machine.
 fn program() -> Option<PathBuf> {
     if let Some(program) = env::var_os("FIREBRICK_CHROMIUM") {
         return Some(program.into());

@@ -1,4 +1,4 @@
-//! The table of adaptive updates.
+//! The table of cases for adaptive updates.
 
 use crate::{
     bench::{Bench, Case, LETTERS, case},
@@ -10,17 +10,17 @@ fn mini_batches_get_as_many_updates_as_the_options_say() {
     Bench::new().try_all(CASES);
 }
 
-/// One mini-batch a step, which nothing ends early.
+/// One mini-batch per step, which nothing ends early.
 const ONE: &[&str] = &["train.adaptive={kl_stop=100.0}", "train.steps=1"];
 
-/// The number follows the importance alone.
+/// The number of updates follows the importance alone.
 const FREE: &[&str] = &["train.adaptive={n_min=1,n_max=1000,kl_stop=100.0}", "train.steps=1"];
 
 pub(crate) const CASES: &[Case] = &[
     case(&["train.adaptive.weight_advantage=2.0"], LETTERS, ONE, |run| {
         times(run, "adaptive/score_advantage", 2.0 / 0.5);
     }),
-    // The first mini-batch has not moved since it was sampled, the second has.
+    // The policy has not moved yet when the first mini-batch comes. When the second comes, it has.
     case(
         &["train.adaptive.weight_change=1.2"],
         LETTERS,
@@ -59,7 +59,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// The metric is so many times what it is without the options.
+/// Checks that the metric is `factor` times its value without the options.
 #[track_caller]
 fn times(run: &Run, metric: &str, factor: f64) {
     assert!(run.first(metric) > 0.01);

@@ -1,4 +1,4 @@
-//! What a case is, and where it runs.
+//! The cases, and the folder where they run.
 
 use std::{
     cell::RefCell,
@@ -16,17 +16,17 @@ use crate::{
     place::{Outcome, Place, repository},
 };
 
-/// A run of the options that it tries.
+/// A run that tries some options.
 pub(crate) struct Case {
-    /// In the form of `--set`: each option and each choice in them counts as tried.
+    /// The options, in the form of `--set`. Each option and each choice in them counts as tried.
     pub(crate) tries: &'static [&'static str],
-    /// The recipe that they change.
+    /// The recipe that the options change.
     recipe: &'static str,
-    /// What else the run needs, in that form too.
+    /// Other settings that the run needs, in the same form.
     with: &'static [&'static str],
-    /// Fails when the options did not do what they are for.
+    /// A function that fails if the options did not do what they are for.
     shows: fn(&Run),
-    /// Whether they are what holds without them, so that nothing can come of leaving them out.
+    /// True if the options have their default values, so that leaving them out changes nothing.
     default: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) const fn case(
     Case { tries, recipe, with, shows, default: false }
 }
 
-/// Tries what holds by default.
+/// Makes a case that tries default values.
 pub(crate) const fn default(
     tries: &'static [&'static str],
     recipe: &'static str,
@@ -49,14 +49,14 @@ pub(crate) const fn default(
     Case { tries, recipe, with, shows, default: true }
 }
 
-/// Sums of two digits for a new model, with a warm-up: `recipes/ci/tiny.toml`.
+/// The recipe `recipes/ci/tiny.toml`: sums of two digits for a new model, with a warm-up.
 pub(crate) const TINY: &str = "tiny.toml";
 
-/// A new model whose tokens are the letters a to h. It is asked with one of them, says up to four,
-/// all equally likely at first, and is right if an `a` is among them. A step is one update.
+/// A new model whose tokens are the letters a to h. A prompt is one letter. The model answers with up to four
+/// letters, all equally likely at first, and is right if an `a` is among them. A step is one update.
 pub(crate) const LETTERS: &str = "letters.toml";
 
-/// A checkpoint with a chat template, in `base`, on sums in words. It is right if it says an `e`.
+/// A checkpoint with a chat template, in `base`, that answers sums in words. It is right if it says an `e`.
 pub(crate) const CHECKPOINT: &str = "checkpoint.toml";
 
 const LETTERS_RECIPE: &str = r#"
@@ -124,10 +124,10 @@ steps = 1
 mini_batch = 16
 "#;
 
-/// The same, sampled by a server.
+/// The recipe of `CHECKPOINT`, sampled by a server.
 pub(crate) const SERVED: &str = "served.toml";
 
-/// A new model that guesses digits. `game.jsonl` asks for each of them once.
+/// A new model that guesses digits. `game.jsonl` asks for each digit once.
 pub(crate) const TALK: &str = "talk.toml";
 
 const TALK_RECIPE: &str = r#"
@@ -162,17 +162,17 @@ prompts_per_step = 4
 mini_batch = 32
 "#;
 
-/// A folder with recipes and what they name, and the runs that were made in it.
+/// A folder with recipes and the files that they name, and the runs that were made in it.
 pub(crate) struct Bench {
     pub(crate) place: Place,
-    /// Samples for [`SERVED`].
+    /// The server that samples for [`SERVED`].
     pub(crate) server: Stub,
-    /// Plays for [`TALK`].
+    /// The server that plays for [`TALK`].
     pub(crate) games: Games,
     runs: RefCell<BTreeMap<Vec<String>, Made>>,
 }
 
-/// The name of a run, and how it ended.
+/// The name of a run, and its outcome.
 type Made = (String, Rc<Outcome>);
 
 impl Bench {
@@ -209,8 +209,8 @@ impl Bench {
         bench
     }
 
-    /// Tries all `cases`, and names those that failed, or that show nothing: a case has to fail when
-    /// its options are left out.
+    /// Tries all `cases`, and names the cases that failed or show nothing. A case shows something only if it fails
+    /// without its options.
     pub(crate) fn try_all(&self, cases: &[Case]) {
         let passes = |case: &Case, tries: &[&str]| {
             let tried = || (case.shows)(&self.run(case.recipe, case.with, tries));
@@ -231,8 +231,7 @@ impl Bench {
         assert!(wrong.is_empty(), "{wrong}");
     }
 
-    /// A tokenizer for which each of `phrases` is one token, in a folder. There is one more, which
-    /// ends a text.
+    /// Writes a tokenizer into a folder. Each of `phrases` is one token. One more token ends a text.
     pub(crate) fn tokenizer(&self, folder: &str, phrases: &[&str]) {
         let words = std::iter::once("<end>").chain(phrases.iter().copied());
         let vocabulary: serde_json::Map<String, Value> =
@@ -251,7 +250,7 @@ impl Bench {
         self.place.write(&format!("{folder}/tokenizer_config.json"), r#"{"eos_token": "<end>"}"#);
     }
 
-    /// A file of questions and their reference answers.
+    /// Writes a file of questions and their reference answers.
     pub(crate) fn rows(&self, file: &str, rows: &[(&str, &str)]) {
         let line = |(question, answer): &(&str, &str)| {
             json!({"question": question, "answer": answer}).to_string()
@@ -259,7 +258,7 @@ impl Bench {
         self.place.write(file, rows.iter().map(line).collect::<Vec<_>>().join("\n"));
     }
 
-    /// Trains; what was trained before is not trained again.
+    /// Trains. A run that was made before is not made again.
     pub(crate) fn run<'a>(
         &'a self,
         recipe: &'a str,
@@ -278,7 +277,7 @@ impl Bench {
             arguments.extend(sets[1..].iter().flat_map(|set| ["--set", set]));
             let mut command = self.place.command(&arguments);
             command.env("HF_HOME", self.place.path("hub")).env("HF_HUB_OFFLINE", "1");
-            // Two programs that judge at once are asked by two threads.
+            // Two threads ask two programs that judge at once.
             command.env("RAYON_NUM_THREADS", "2");
             command.env_remove("HF_HUB_CACHE");
             let outcome = Rc::new(Outcome::of(command.output().unwrap()));

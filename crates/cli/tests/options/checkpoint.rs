@@ -1,4 +1,4 @@
-//! The table of the checkpoints.
+//! The table of cases for checkpoints.
 
 use crate::{
     bench::{Bench, CHECKPOINT, Case, LETTERS, case, default},
@@ -48,13 +48,13 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// Steps that are too large, so that what was good once is not at the end.
+/// Steps that are too large, so that a good policy does not last to the end.
 const WORSE: &[&str] =
     &["checkpoint.keep=1", "eval.every=1", "eval.samples=8", "optim.lr=0.3", "train.steps=8"];
 
 const EACH: &[&str] = &["checkpoint.every=1", "train.steps=5"];
 
-/// A megabyte of tokens.
+/// Settings that record a megabyte of tokens.
 const LARGE: &[&str] = &[
     "checkpoint.every=1",
     "rollout.group_size=1000",
@@ -72,7 +72,8 @@ fn steps_with_tokens(run: &Run) -> Vec<i64> {
     (1..=5).filter(with).collect()
 }
 
-/// A run trains float32 whatever it saves, and keeps that for itself.
+/// Checks the format of the saved weights. A run trains in float32 whatever it saves, and keeps the float32
+/// weights for itself.
 fn saved_as(run: &Run, dtype: &str) {
     assert!(run.tensors("model.safetensors").values().all(|tensor| tensor.dtype == dtype));
     if dtype != "F32" {

@@ -1,4 +1,4 @@
-//! The table of the critic, and the advantages that are made with it.
+//! The table of cases for the critic, and for the advantages that are made with it.
 
 use crate::{
     bench::{Bench, Case, LETTERS, case, default},
@@ -13,7 +13,7 @@ fn a_critic_does_what_its_options_say() {
 /// One update of every group in the first step, in which a critic's values are still 0.
 const GAE: &[&str] = &["advantage.kind=gae", "sampling.dynamic=false"];
 
-/// Several, so that values move within a step.
+/// Several updates, so that values move within a step.
 const MANY: &[&str] = &["advantage.kind=gae", "sampling.dynamic=false", "train.mini_batch=4"];
 
 pub(crate) const CASES: &[Case] = &[
@@ -59,7 +59,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// Where values are 0, a reward is worth less by `factor` for every token between.
+/// Checks the mean return. While values are 0, a reward is worth less by `factor` for every token in between.
 #[track_caller]
 fn returns(run: &Run, factor: f64) {
     let done = run.first_completions();
@@ -70,7 +70,7 @@ fn returns(run: &Run, factor: f64) {
     assert_near(run.first("critic/return_mean"), done.iter().map(of).sum::<f64>() / tokens as f64);
 }
 
-/// Whether the critic is more than a head.
+/// Tells whether the critic is more than a head.
 fn has_model(run: &Run) -> bool {
     run.tensors("trainer/critic.safetensors").keys().any(|name| name.contains("layers"))
 }

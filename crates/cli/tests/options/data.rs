@@ -1,4 +1,4 @@
-//! The table of the prompts: data sets, tasks, and how a question becomes a prompt.
+//! The table of cases for prompts: data sets, tasks, and the way from a question to a prompt.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ fn prompts_are_what_their_options_say() {
         let rows: Vec<_> = rows.iter().map(|letter| (letter.as_str(), "a")).collect();
         bench.rows(&format!("set/{file}.jsonl"), &rows);
     }
-    // One row twice, and two that contradict each other.
+    // One row is there twice, and two rows contradict each other.
     let twice =
         [("a", "a"), ("b", "a"), ("b", "a"), ("c", "a"), ("c", "d"), ("d", "a"), ("e", "a")];
     bench.rows("twice.jsonl", &twice);
@@ -31,10 +31,10 @@ fn prompts_are_what_their_options_say() {
     bench.try_all(CASES);
 }
 
-/// Nothing but the questions matters.
+/// Settings for cases in which only the questions matter.
 const ASK: &[&str] = &["warmup={}", "train.steps=2", "sampling.dynamic=false"];
 
-/// The same, with room for a story.
+/// Like `ASK`, but with room for a story.
 const TELL: &[&str] = &[
     "warmup={}",
     "train.steps=2",
@@ -43,7 +43,7 @@ const TELL: &[&str] = &[
     "train.micro_batch_tokens=4096",
 ];
 
-/// A folder with the subsets `red` and `blue` of a data set.
+/// Settings for a folder with the subsets `red` and `blue` of a data set.
 const SET: &[&str] = &["data.train=set", "data.split=train", "sampling.dynamic=false"];
 
 pub(crate) const CASES: &[Case] = &[
@@ -60,7 +60,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(run.values("eval/red/accuracy").len(), 2);
             assert_eq!(run.values("eval/red/pass_at_4").len(), 2);
             assert!(run.summary()["sets"]["red"].is_number());
-            // One prompt, before and after each of two steps.
+            // One prompt is sampled before the first step and after each of two steps.
             let sampled = |what: &str| {
                 run.asked(&format!(
                     "SELECT count({what}) FROM groups JOIN completions USING (group_id) WHERE source = 'red'"
@@ -71,7 +71,7 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
     case(&["data.split=test"], LETTERS, &["data.train=set/red"], |run| asks(run, "c")),
-    // Without it two of those that are trained on would be held out.
+    // Without the file, two of the prompts that are trained on would be held out.
     case(&["data={train='letters.jsonl',heldout='set/blue/test.jsonl'}"], LETTERS, ASK, |run| {
         held_out(run, 3);
         held_out(&run.without(), 2);
@@ -93,7 +93,7 @@ pub(crate) const CASES: &[Case] = &[
         |run| {
             held_out(run, 4);
             asks(run, "ef");
-            // A file has no splits, and so a recipe for a set holds out other rows of it.
+            // A file has no splits, so a recipe for a data set holds out other rows of the file.
             let file = run.instead(&["data.train=letters.jsonl", "data.heldout_split=validation"]);
             file.says("has no split validation");
         },
@@ -182,9 +182,9 @@ pub(crate) const CASES: &[Case] = &[
         every_prompt(run, |prompt| numbers(prompt, &['+', '=']).max() < Some(1000));
         assert!(run.prompts().iter().any(|prompt| numbers(prompt, &['+', '=']).max() > Some(99)));
     }),
-    // The answer of a worked sum stands behind the mark of one.
+    // The answer of a worked sum stands behind a mark.
     case(&["data.task={kind='addition',digits=1,worked=true}"], TINY, ASK, marked),
-    // And a second look begins with a sign that no other sum has.
+    // A second look begins with a sign that no other sum has.
     case(
         &["data.task={kind='addition',digits=1,worked=true,second_look=0.5}"],
         TINY,
@@ -220,14 +220,14 @@ pub(crate) const CASES: &[Case] = &[
         assert!(run.prompts().iter().any(|prompt| prompt.contains(" - ")))
     }),
     case(&["data.task={kind='word_problems',steps=4}"], TINY, TELL, |run| {
-        // Of one operation nobody buys bags of something.
+        // A problem of one operation never has bags of something.
         assert!(run.prompts().iter().any(|prompt| prompt.contains(" bags with ")));
     }),
     case(&["data.task={kind='word_problems',steps=1}"], TINY, TELL, |run| {
         every_prompt(run, |prompt| prompt.ends_with('?') && !prompt.contains(" bags with "));
     }),
     case(&["data.task={kind='word_problems',steps=3,fewest_steps=1}"], TINY, TELL, |run| {
-        // A story of one operation ends three sentences, and one of three at least four.
+        // A story of one operation has three sentences. A story of three operations has at least four.
         let sentences = |prompt: &String| prompt.matches(['.', '?']).count();
         assert!(run.prompts().iter().any(|prompt| sentences(prompt) == 3));
         assert!(run.prompts().iter().any(|prompt| sentences(prompt) > 3));
@@ -238,7 +238,7 @@ fn letters(of: &str) -> BTreeSet<String> {
     of.chars().map(String::from).collect()
 }
 
-/// The questions are among these letters; which of them are held out does not matter.
+/// Checks that the questions are among these letters. It does not matter which of them are held out.
 #[track_caller]
 fn asks(run: &Run, of: &str) {
     assert!(run.prompts().is_subset(&letters(of)), "{:?}", run.prompts());
@@ -260,7 +260,7 @@ fn numbers<'t>(text: &'t str, between: &'t [char]) -> impl Iterator<Item = u64> 
     text.split(between).filter(|number| !number.is_empty()).map(|number| number.parse().unwrap())
 }
 
-/// A number alone is an answer to a problem that is not worked, and none to one that is.
+/// Checks that a number alone is an answer to a problem that is not worked, and no answer to a worked one.
 fn marked(run: &Run) {
     let bare = |run: &Run| -> Vec<String> {
         let done = run.completions().into_iter();

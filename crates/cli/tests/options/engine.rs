@@ -1,4 +1,4 @@
-//! Options of `[rollout.engine]`: who samples.
+//! The options of `[rollout.engine]`, which choose who samples.
 
 use firebrick_stub::Seen;
 
@@ -56,7 +56,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// The update is the same to rounding, wherever its parts are computed.
+/// Checks that the update is the same up to rounding, wherever its parts are computed.
 fn spread(run: &Run<'_>) {
     let alone = run.without();
     assert!(
@@ -68,16 +68,16 @@ fn spread(run: &Run<'_>) {
     for name in ["loss/total", "update/grad_norm"] {
         let (here, there) = (run.first(name), alone.first(name));
         assert!((here - there).abs() < 1e-5 * there.abs().max(1e-3), "{name}: {here}, {there}");
-        // One sum more is rounded otherwise.
+        // One more sum means another rounding.
         assert!(here != there || name != "update/grad_norm", "{name} is the same to the bit");
     }
 }
 
-/// The steps after the first are sampled by the weights that the step before them began with.
+/// Checks that each step after the first is sampled by the weights that the step before it began with.
 fn ahead(run: &Run<'_>) {
     let stale = |run: &Run<'_>| run.values("rollout/staleness_mean");
     assert_eq!(stale(run), [0.0, 1.0, 1.0], "{:?}", stale(run));
-    // Where the weights stand still it makes no difference which of them sample.
+    // If the weights stand still, it makes no difference which weights sample.
     let still = ["optim.lr=0.0", "rollout.max_staleness=1"];
     let (ahead, after) = (run.instead(&still), run.instead(&still[..1]));
     let texts = |run: &Run<'_>| run.completions().into_iter().map(|it| it.text).collect::<Vec<_>>();
@@ -85,7 +85,7 @@ fn ahead(run: &Run<'_>) {
     assert_eq!(ahead.values("loss/total"), after.values("loss/total"));
 }
 
-/// The run is whole, and the server has sampled for it.
+/// Checks that the run is whole, and that the server has sampled for it.
 fn samples_there(run: &Run<'_>, holds: fn(&Seen) -> bool) {
     run.says("done");
     let Bench { server, .. } = run.bench;

@@ -1,4 +1,4 @@
-//! Options of `[environment]`: whom the policy talks with.
+//! The options of `[environment]`, which choose whom the policy talks with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ const HEARD: &str = "environment/heard_mean";
 /// A game for a new model, without a warm-up.
 const GAME: &[&str] =
     &["environment.max_heard_tokens=16", "warmup={}", "train.steps=1", "sampling.dynamic=false"];
-/// The same, for the options of the game.
+/// Like `GAME`, for the options of the game.
 const GUESSES: &[&str] = &[
     "environment.max_heard_tokens=16",
     "warmup={}",
@@ -56,7 +56,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["environment.kind=calculator", "environment.stop=[\"=\"]"], TINY, GAME, |run| {
         let said: String =
             run.first_completions().into_iter().map(|done| done.text + " ").collect();
-        // A value, or that there is none.
+        // The game tells a value, or that there is none.
         let told = ["=0", "=1", "=2", "=3", "=4", "=5", "=6", "=7", "=8", "=9", "=?"];
         assert!(told.iter().any(|told| said.contains(told)), "{said}");
         assert!(run.first(HEARD) > 0.0);
@@ -75,7 +75,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["environment.max_turn_tokens=2"], TINY, GUESSES.split_at(6).0, |run| {
         // A completion of six tokens is three turns then.
         assert!(run.first_completions().iter().any(|done| done.tokens == 6));
-        // Some end with the stop token before.
+        // Some completions end earlier with the stop token.
         let turns = run.first(TURNS);
         assert!((2.0..4.0).contains(&turns), "{turns}");
     }),
@@ -104,7 +104,7 @@ pub(crate) const CASES: &[Case] = &[
         run.fails(1, "http://127.0.0.1:9: it refuses connections");
     }),
     default(&[IMPATIENT], TALK, &[NOBODY], |run| run.fails(1, "could be used for 0 s")),
-    // The server plays eight.
+    // The server plays at most eight games at once.
     case(&["environment.sessions=9"], TALK, ONCE, |run| {
         run.says("Server at capacity (CAPACITY_REACHED)");
     }),
@@ -134,7 +134,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["data.task={kind='environment'}"], TALK_ALONE, ASKS, |run| {
         let done = run.first_completions();
         assert!(done.iter().all(|done| done.prompt.starts_with("Guess digit ")));
-        // Whoever finds the secret of a group finds the same one.
+        // All completions of a group that find a secret find the same one.
         let mut secrets: BTreeMap<u64, BTreeSet<Option<char>>> = BTreeMap::new();
         for done in done.iter().filter(|done| done.verdict == "right") {
             secrets.entry(done.draw).or_default().insert(done.text.chars().last());
@@ -164,7 +164,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// Without data, so that a task can be tried.
+/// A recipe without data, so that a task can be tried.
 const TALK_ALONE: &str = "talk-alone.toml";
 const ASKS: &[&str] = &["train.steps=1", "sampling.dynamic=false"];
 const ASKED: &[&str] =

@@ -15,8 +15,8 @@ fn judges_do_what_their_options_say() {
     bench.try_all(CASES);
 }
 
-/// Notes each of its starts in a file of the name that it is given. An `a` is worth 1, anything else a
-/// half; over an `h` it falls asleep.
+/// A judge that notes each of its starts in a file of the name that it is given. A text with an `a` is worth 1,
+/// and any other text a half. Under the name `sleepy` it falls asleep over an `h`.
 const JUDGE: &str = r#"
 echo start >> "$1"
 [ "$1" = failing ] && exit 7
@@ -29,7 +29,7 @@ while read -r line; do
 done
 "#;
 
-/// A few completions, without a filter.
+/// Settings for a few completions, without a filter.
 const FEW: &[&str] = &[
     "sampling.dynamic=false",
     "sampling.prompts_per_step=2",
@@ -65,7 +65,7 @@ pub(crate) const CASES: &[Case] = &[
         };
         assert!(right(run, 0.0) && right(&run.without(), 0.5) && !right(&run.without(), 0.0));
     }),
-    // It changes memory and speed.
+    // This option changes only memory and speed.
     default(&["reward.kind=model", "reward.batch_tokens=1"], CHECKPOINT, MODEL, |run| {
         of_score(run, sigmoid);
     }),
@@ -134,7 +134,7 @@ fn sigmoid(score: f64) -> f64 {
     1.0 / (1.0 + (-score).exp())
 }
 
-/// The credits are what a function makes of the scores, which the credits by default give away.
+/// Checks that the credits are a function of the scores. The credits of the default reveal the scores.
 #[track_caller]
 fn of_score(run: &Run, credit: fn(f64) -> f64) {
     let by_default = run.without().first_completions();

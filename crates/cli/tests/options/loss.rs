@@ -1,4 +1,4 @@
-//! The tables of the advantage and of the loss.
+//! The table of cases for the advantage and the loss.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ fn advantages_and_losses_are_what_their_options_say() {
     Bench::new().try_all(CASES);
 }
 
-/// One update on every group, of pairs: of those that differ one has 1 and one −1, so that rewards
-/// deviate from their mean of 0 by √2.
+/// One update on every group. The groups are pairs. If the rewards of a pair differ, they are 1 and −1, so that
+/// they deviate from their mean of 0 by √2.
 const PAIRS: &[&str] = &["rollout.group_size=2", "train.mini_batch=8", "sampling.dynamic=false"];
 
 /// One update on every group, with advantages that are easily computed.
 const ONE: &[&str] = &["advantage.kind=mean_only", "sampling.dynamic=false", "train.steps=1"];
 
-/// The same of a model with experts.
+/// Like `ONE`, but for a model with experts.
 const EXPERTS: &[&str] = &[
     "model.new.family=qwen3_moe",
     "advantage.kind=mean_only",
@@ -40,9 +40,9 @@ const PARTS: &[&str] = &[
     "train.steps=1",
 ];
 
-/// Four large updates a step.
+/// Four large updates per step.
 const FAR: &[&str] = &["train.mini_batch=4", "optim.lr=0.1", "sampling.dynamic=false"];
-/// Steps that are sampled by the weights before.
+/// Steps that are sampled by the weights of the step before.
 const STALE: &[&str] = &[
     "loss.importance_cap=2.0",
     "rollout.max_staleness=1",
@@ -67,7 +67,7 @@ pub(crate) const CASES: &[Case] = &[
         let root = 2_f64.sqrt();
         assert_near(norm(run) * (root + 1.0), norm(&run.without()) * root);
     }),
-    // Rewards are the same, but for the number that they are divided by.
+    // The rewards are the same, except for the number that they are divided by.
     case(&["advantage.kind=batch_norm"], LETTERS, PAIRS, |run| {
         let of_mean = run.instead(&["advantage.kind=mean_only"]);
         assert_near(norm(run) * deviation(run), norm(&of_mean));
@@ -97,7 +97,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_near(run.first("loss/total"), loss(run, of_groups));
         assert!(!near(run.first("loss/total"), loss(run, token_mean)));
     }),
-    // Advantages are 0 in the mean.
+    // The mean of the advantages is 0.
     case(&["loss.aggregation=sequence_mean"], LETTERS, ONE, |run| {
         assert!(run.first("loss/total").abs() < 1e-6);
         assert!(norm(run) > 1e-3 && !near(norm(run), norm(&run.without())));
@@ -105,7 +105,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["loss.aggregation=sequence_sum"], LETTERS, ONE, |run| {
         assert_near(run.first("loss/total"), loss(run, sequence_sum));
     }),
-    // A completion counts as the four tokens that it may have.
+    // Every completion counts as the four tokens that it may have.
     case(&["loss.aggregation=constant"], LETTERS, ONE, |run| {
         assert_near(run.first("loss/total"), loss(run, sequence_sum) / 4.0);
     }),
@@ -116,7 +116,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(run.values("loss/dual_clip_fraction").len(), 2);
         run.assert_is(&run.without());
     }),
-    // The same gradient where nothing has moved, and another where something has.
+    // The gradient is the same while nothing has moved, and another one when something has.
     case(&["loss.kind=gspo"], LETTERS, FAR, |run| {
         assert!(run.values("loss/dual_clip_fraction").is_empty());
         assert!(!near(norm(run), norm(&run.without())));
@@ -137,7 +137,7 @@ pub(crate) const CASES: &[Case] = &[
         grows(run, "loss/clip_fraction_high");
     }),
     case(&["loss.dual_clip=1.01"], LETTERS, FAR, |run| grows(run, "loss/dual_clip_fraction")),
-    // A ratio of sequences hardly leaves 1: bounds that are far away cut nothing, and its own do.
+    // A ratio of sequences hardly leaves 1. So bounds that are far away cut nothing, but the default bounds do.
     case(&["loss={kind='gspo',clip_ratio_low=1.0,clip_ratio_high=9.0}"], LETTERS, FAR, |run| {
         let cut = |run: &Run| -> f64 {
             let sides = ["loss/clip_fraction_low", "loss/clip_fraction_high"];
@@ -147,7 +147,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(cut(&run.instead(&["loss.kind=gspo"])) > 0.0);
         assert!(run.values("loss/dual_clip_fraction").is_empty());
     }),
-    // Without a lower bound nothing is below it.
+    // By default there is no lower bound, so nothing is below it.
     case(&["loss={kind='cispo',clip_ratio_low=0.0,clip_ratio_high=0.0}"], LETTERS, FAR, |run| {
         let usual = run.instead(&["loss.kind=cispo"]);
         let [low, high] = ["low", "high"].map(|side| format!("loss/clip_fraction_{side}"));
@@ -155,14 +155,15 @@ pub(crate) const CASES: &[Case] = &[
         assert!(run.first(&high) > usual.first(&high));
         assert!(run.values("loss/dual_clip_fraction").is_empty());
     }),
-    // The policy that samples is the one that the update starts from: all weights are 1, and here cut.
+    // The update starts from the policy that sampled, so all weights are 1. Here they are cut.
     case(&["loss.importance_cap=0.5"], LETTERS, ONE, |run| {
         assert_near(run.first("loss/total"), 0.5 * run.without().first("loss/total"));
         assert!(run.first("loss/total").abs() > 1e-3);
     }),
     case(&["loss.importance_range=[0.99,1.01]"], LETTERS, STALE, |run| {
         let masked = run.values("rollout/importance_masked");
-        // The first step is its own policy's; a few updates of this size move it by more than a hundredth.
+        // The first step is sampled by its own policy. A few updates of this size move the policy by more than a
+        // hundredth.
         assert!(masked[0] == 0.0 && masked.iter().any(|share| *share > 0.2), "{masked:?}");
         assert!(run.without().values("rollout/importance_masked").is_empty());
         run.instead(&["loss.importance_range=[2.0,0.5]"])
@@ -175,15 +176,15 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case(&["loss.router_aux_loss_coef=0.5"], LETTERS, EXPERTS, |run| {
         let aux = run.first("loss/router_aux");
-        // Two of eight experts are chosen: 2 where all loads are equal, 8 at most.
+        // Two of eight experts are chosen, so the loss is 2 if all loads are equal, and 8 at most.
         assert!((1.9..8.0).contains(&aux) && (1.0..=4.0).contains(&run.first("experts/load_max")));
         assert_near(run.first("loss/total"), run.first("loss/policy") + 0.5 * aux);
         assert!(run.without().values("loss/router_aux").is_empty());
         let dense = run.bench.run(LETTERS, &["loss.router_aux_loss_coef=0.5"], &[]);
         dense.fails(2, "is for models with experts");
     }),
-    // Without weight they measure one and the same policy: |E d| is at most √(2 E d²/2), and the third
-    // differs from the second by what is cubic in d.
+    // Without weight the estimators measure one and the same policy: |E d| is at most √(2 E d²/2), and the third
+    // differs from the second by a term that is cubic in d.
     case(&["loss.kl={kind='k1',coef=0.0}"], LETTERS, &[], |run| {
         let [k1, k2] = [distance(run), distance(&weightless(run, "k2"))];
         assert!(k1.abs() <= (2.0 * k2).sqrt() && !near(k1, k2), "{k1} {k2}");
@@ -205,13 +206,13 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// The deviation of all rewards of the first step.
+/// Returns the deviation of all rewards of the first step.
 fn deviation(run: &Run) -> f64 {
     let rewards: Vec<f64> = run.first_completions().iter().map(|done| done.shaped).collect();
     spread(&rewards).1
 }
 
-/// Mean and unbiased deviation.
+/// Returns the mean and the unbiased deviation.
 fn spread(numbers: &[f64]) -> (f64, f64) {
     let count = numbers.len() as f64;
     let mean = numbers.iter().sum::<f64>() / count;
@@ -219,8 +220,8 @@ fn spread(numbers: &[f64]) -> (f64, f64) {
     (mean, (squares / (count - 1.0)).sqrt())
 }
 
-/// The mean over completions of their rewards' deviations from their group, which have mean 0 and variance
-/// 1 over tokens.
+/// Returns the mean over completions of their whitened rewards. These are the rewards' deviations from their
+/// group, scaled to mean 0 and variance 1 over tokens.
 fn whitened(run: &Run) -> f64 {
     let done = run.first_completions();
     let of_group = |group: &[Completion]| -> Vec<(f64, f64)> {
@@ -235,8 +236,8 @@ fn whitened(run: &Run) -> f64 {
     all.iter().map(|(_, own)| (own - mean) / deviation).sum::<f64>() / all.len() as f64
 }
 
-/// The loss of the first update for `PARTS`: the credits of each part normalised in their group, times its
-/// share of the weights, and the sums normalised over the step.
+/// Returns the loss of the first update for `PARTS`. The credits of each part are normalised in their group and
+/// multiplied by the part's share of the weights. Their sums are normalised over the step.
 fn gdpo(run: &Run, epsilon: f64) -> f64 {
     let norm = |numbers: Vec<f64>| -> Vec<f64> {
         let (mean, deviation) = spread(&numbers);
@@ -266,12 +267,12 @@ fn gdpo(run: &Run, epsilon: f64) -> f64 {
     token_mean(&[all])
 }
 
-/// The norm of the first step's gradient.
+/// Returns the norm of the first step's gradient.
 fn norm(run: &Run) -> f64 {
     run.first("update/grad_norm")
 }
 
-/// The same of a run like `FAR` that makes one update of a step.
+/// Returns the norm of the gradient of a run like `FAR` that makes one update of a step.
 fn first_norm(run: &Run, kind: &str) -> f64 {
     let kind = format!("loss.kind={kind}");
     norm(&run.bench.run(LETTERS, &["sampling.dynamic=false", "train.steps=1"], &[&kind]))
@@ -283,23 +284,23 @@ fn grows(run: &Run, metric: &str) {
     assert!(now > before, "{metric} is {now}, and was {before}");
 }
 
-/// The run with another estimator, and no weight of it.
+/// Returns the run with another estimator of weight 0.
 fn weightless<'r>(run: &'r Run, kind: &str) -> Run<'r> {
     run.instead(&[&format!("loss.kl={{kind='{kind}',coef=0.0}}")])
 }
 
-/// The distance from the first policy after a step; before it there is none.
+/// Returns the distance from the first policy after a step. Before the step there is none.
 fn distance(run: &Run) -> f64 {
     assert_near(run.first("loss/total"), run.first("loss/policy"));
     assert!(run.first("loss/kl").abs() < 1e-6);
     run.values("loss/kl")[1]
 }
 
-/// A prompt's completions, each with its tokens and what one of them costs.
+/// A prompt's completions, each with its number of tokens and the cost of one token.
 type Group = Vec<(f64, f64)>;
 
-/// The loss of the first update, at which every ratio is 1 and every token costs the advantage of its
-/// completion; `of` makes one number of the groups.
+/// Returns the loss of the first update. There every ratio is 1, and every token costs the negative advantage of
+/// its completion. `of` makes one number of the groups.
 fn loss(run: &Run, of: fn(&[Group]) -> f64) -> f64 {
     let mut groups = BTreeMap::<u64, Vec<Completion>>::new();
     for done in run.first_completions() {
@@ -318,7 +319,7 @@ fn token_mean(groups: &[Group]) -> f64 {
         / all().map(|(tokens, _)| tokens).sum::<f64>()
 }
 
-/// The sum over a completion's tokens, in the mean of completions.
+/// Returns the mean over completions of the sum over their tokens.
 fn sequence_sum(groups: &[Group]) -> f64 {
     let all = || groups.iter().flatten();
     all().map(|(tokens, cost)| tokens * cost).sum::<f64>() / all().count() as f64

@@ -1,4 +1,4 @@
-//! A run that was made, and what it wrote down.
+//! A run that was made, and its records.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use crate::{
     place::{Outcome, assert_same},
 };
 
-/// A run that was made: how it ended, and what it wrote down.
+/// A run that was made, with its outcome and its records.
 pub(crate) struct Run<'a> {
     pub(crate) bench: &'a Bench,
     pub(crate) recipe: &'a str,
@@ -23,7 +23,7 @@ pub(crate) struct Run<'a> {
     pub(crate) outcome: Rc<Outcome>,
 }
 
-/// A row of the run's record.
+/// A completion in the run's record.
 pub(crate) struct Completion {
     pub(crate) step: u64,
     pub(crate) draw: u64,
@@ -31,13 +31,13 @@ pub(crate) struct Completion {
     pub(crate) reference: String,
     pub(crate) text: String,
     pub(crate) tokens: usize,
-    /// Whether it was cut off.
+    /// True if the completion was cut off.
     pub(crate) cut: bool,
     pub(crate) verdict: String,
     pub(crate) credit: f64,
     pub(crate) accuracy: f64,
     pub(crate) shaped: f64,
-    /// Whether it counts in the loss.
+    /// True if the completion counts in the loss.
     pub(crate) live: bool,
 }
 
@@ -46,22 +46,22 @@ pub(crate) struct Completion {
 pub(crate) struct Weights {
     pub(crate) dtype: String,
     pub(crate) shape: Vec<usize>,
-    /// As far as they are float32.
+    /// The values, which are right only if the tensor is float32.
     pub(crate) values: Vec<f32>,
 }
 
 impl Run<'_> {
-    /// The run without what is tried.
+    /// Returns the run without the options that are tried.
     pub(crate) fn without(&self) -> Run<'_> {
         self.instead(&[])
     }
 
-    /// The run with something else in place of what is tried.
+    /// Returns the run with `sets` in place of the options that are tried.
     pub(crate) fn instead(&self, sets: &[&str]) -> Run<'_> {
         self.bench.run(self.recipe, self.with, sets)
     }
 
-    /// What the program said, all of which goes to stderr.
+    /// Returns the program's output, all of which goes to stderr. The run has to have succeeded.
     pub(crate) fn said(&self) -> &str {
         assert_eq!(self.outcome.code, Some(0), "{}", self.outcome.stderr);
         &self.outcome.stderr
@@ -72,7 +72,7 @@ impl Run<'_> {
         assert!(self.said().contains(words), "{words:?} is not in: {}", self.said());
     }
 
-    /// The run was refused, or ended with an error.
+    /// Checks that the run was refused, or ended with an error.
     #[track_caller]
     pub(crate) fn fails(&self, code: i32, words: &str) {
         let Outcome { stderr, .. } = &*self.outcome;
@@ -82,13 +82,13 @@ impl Run<'_> {
         assert!(flat(stderr).contains(&flat(words)), "{words:?} is not in: {stderr}");
     }
 
-    /// A file of the run's folder.
+    /// Returns the path of a file in the run's folder.
     pub(crate) fn path(&self, file: &str) -> String {
         self.said();
         format!("runs/{}/{file}", self.name)
     }
 
-    /// The report of `firebrick eval` on the newest checkpoint.
+    /// Returns the report of `firebrick eval` on the newest checkpoint.
     pub(crate) fn evaluated(&self) -> Value {
         let step = self.checkpoints().into_iter().max().unwrap();
         let checkpoint = self.path(&format!("checkpoints/step-{step:06}"));
@@ -96,24 +96,24 @@ impl Run<'_> {
         serde_json::from_str(&said).unwrap()
     }
 
-    /// The metrics of every step, but for what a clock measured.
+    /// Returns the metrics of every step.
     pub(crate) fn metrics(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.bench.place.path(&self.path("metrics.jsonl"))).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// What a metric was, at the steps that have it.
+    /// Returns a metric's values at the steps that have it.
     pub(crate) fn values(&self, metric: &str) -> Vec<f64> {
         self.metrics().iter().filter_map(|step| step[metric].as_f64()).collect()
     }
 
-    /// What a metric was at the first step.
+    /// Returns a metric's value at the first step.
     #[track_caller]
     pub(crate) fn first(&self, metric: &str) -> f64 {
         self.metrics()[0][metric].as_f64().unwrap()
     }
 
-    /// The number that a query on the run's database gives.
+    /// Returns the number that a query on the run's database gives.
     pub(crate) fn asked(&self, sql: &str) -> i64 {
         let store = Connection::open(self.bench.place.path(&self.path("run.db"))).unwrap();
         store.query_row(sql, [], |row| row.get(0)).unwrap()
@@ -123,7 +123,7 @@ impl Run<'_> {
         self.bench.place.json(&self.path("summary.json"))
     }
 
-    /// The steps of the checkpoints that are there.
+    /// Returns the steps of the checkpoints that are there.
     pub(crate) fn checkpoints(&self) -> Vec<u64> {
         let folder = self.bench.place.path(&self.path("checkpoints"));
         let mut steps: Vec<u64> = fs::read_dir(folder)
@@ -135,23 +135,23 @@ impl Run<'_> {
         steps
     }
 
-    /// A JSON file of the last checkpoint.
+    /// Reads a JSON file of the last checkpoint.
     pub(crate) fn json(&self, file: &str) -> Value {
         self.bench.place.json(&self.in_checkpoint(*self.checkpoints().last().unwrap(), file))
     }
 
-    /// What the last checkpoint says of itself.
+    /// Reads the model card of the last checkpoint.
     pub(crate) fn card(&self) -> String {
         let file = self.in_checkpoint(*self.checkpoints().last().unwrap(), "README.md");
         fs::read_to_string(self.bench.place.path(&file)).unwrap()
     }
 
-    /// The tensors in a file of the last checkpoint.
+    /// Reads the tensors in a file of the last checkpoint.
     pub(crate) fn tensors(&self, file: &str) -> BTreeMap<String, Weights> {
         self.tensors_at(*self.checkpoints().last().unwrap(), file)
     }
 
-    /// The same of the checkpoint of a step.
+    /// Reads the tensors in a file of the checkpoint of a step.
     pub(crate) fn tensors_at(&self, step: u64, file: &str) -> BTreeMap<String, Weights> {
         let bytes = fs::read(self.bench.place.path(&self.in_checkpoint(step, file))).unwrap();
         let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
@@ -178,7 +178,7 @@ impl Run<'_> {
         self.path(&format!("checkpoints/step-{step:06}/{file}"))
     }
 
-    /// Everything that was sampled for training, in the order of sampling.
+    /// Returns all completions that were sampled for training, in the order of sampling.
     pub(crate) fn completions(&self) -> Vec<Completion> {
         let store = Connection::open(self.bench.place.path(&self.path("run.db"))).unwrap();
         let sql = "SELECT step, draw, prompt, reference, text, tokens, finish, verdict, credit, \
@@ -204,17 +204,17 @@ impl Run<'_> {
         rows.unwrap().map(Result::unwrap).collect()
     }
 
-    /// Those of the first step.
+    /// Returns the completions of the first step.
     pub(crate) fn first_completions(&self) -> Vec<Completion> {
         self.completions().into_iter().filter(|completion| completion.step == 1).collect()
     }
 
-    /// What was asked, without repetition.
+    /// Returns the prompts, without repetition.
     pub(crate) fn prompts(&self) -> BTreeSet<String> {
         self.completions().into_iter().map(|completion| completion.prompt).collect()
     }
 
-    /// Whether the two runs did the same, bit for bit.
+    /// Tells whether the two runs did the same, bit for bit.
     pub(crate) fn is(&self, other: &Run) -> bool {
         self.result() == other.result()
     }
@@ -230,7 +230,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether two numbers are the same but for rounding.
+/// Tells whether two numbers are the same except for rounding.
 pub(crate) fn near(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-6 + 1e-3 * a.abs().max(b.abs())
 }

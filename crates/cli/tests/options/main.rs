@@ -1,9 +1,9 @@
-//! Every option of the recipe's schema, and every choice of every option, does in a run of
-//! `firebrick train` what it says.
+//! Every option of the recipe's schema, and every choice of every option, does what it says in a run of
+//! `firebrick train`.
 //!
-//! A case tries some options in a run of a fraction of a second, and shows what they did to it: by a
-//! formula over what the run wrote down, or against the same run without them. Whoever adds an option
-//! adds a case: `every_option_is_tried` names what the schema has and no case tries.
+//! A case tries some options in a run of a fraction of a second, and shows their effect: by a formula over the
+//! run's records, or against the same run without the options. A new option needs a case: `every_option_is_tried`
+//! names the options of the schema that no case tries.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 #![allow(clippy::print_stderr, reason = "a failing test shows it")]
@@ -34,7 +34,7 @@ use std::collections::BTreeSet;
 
 use bench::Case;
 
-/// The cases of all tables.
+/// Returns the cases of all tables.
 fn cases() -> impl Iterator<Item = &'static Case> {
     [
         run::CASES,

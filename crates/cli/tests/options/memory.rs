@@ -1,4 +1,4 @@
-//! What becomes of groups without spread, and the memory of the prompts that gave them.
+//! The table of cases for groups without spread, and for the memory of the prompts that gave them.
 
 use crate::{
     bench::{Bench, Case, LETTERS, case, default},
@@ -13,7 +13,7 @@ fn a_memory_does_what_its_options_say() {
 /// No completion is right, so that no group has a spread. Six prompts come again and again.
 const HOPELESS: &[&str] = &["reward.pattern=z", "sampling.max_rounds=1", "train.steps=12"];
 
-/// Every step is a round of sampling, which few groups fail.
+/// Every step is one round of sampling, in which few groups fail.
 const SIX: &[&str] = &["sampling.max_rounds=1", "train.steps=12"];
 
 pub(crate) const CASES: &[Case] = &[
@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] = &[
         run.assert_is(&run.instead(&["sampling.dynamic=filter"]));
     }),
     default(&["sampling.dynamic=filter"], LETTERS, SIX, |run| {
-        // Those that are filtered are replaced, if only by the next round.
+        // Filtered groups are replaced, but only by the next round.
         let rounds = run.instead(&["sampling.dynamic=filter", "sampling.max_rounds=0"]);
         assert!(sum(&rounds, "sampling/groups_filtered") > 0.0);
         assert!(rounds.values("sampling/groups_kept").iter().all(|&kept| kept == 4.0));
@@ -42,7 +42,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(kept.iter().zip(&copied).all(|(kept, copied)| kept + copied == 4.0));
         assert!(copied.iter().any(|&copied| copied > 0.0));
     }),
-    // More than three quarters of four are all four.
+    // More than three quarters of four groups are all four.
     case(
         &["sampling.dynamic={kind='replace',min_ratio=0.75}"],
         LETTERS,
@@ -57,7 +57,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(run.values("sampling/spread_brier").is_empty());
         assert!(run.without().values("sampling/skipped").is_empty());
     }),
-    // Rewards of ±1 vary by no more than 1.
+    // Rewards of ±1 have a variance of at most 1.
     case(&["sampling.memory={kind='variance',min_variance=0.99}"], LETTERS, SIX, |run| {
         let usual = run.instead(&["sampling.memory.kind=variance"]);
         assert!(sum(run, "sampling/skipped") > sum(&usual, "sampling/skipped"));
@@ -74,7 +74,7 @@ pub(crate) const CASES: &[Case] = &[
                 );
                 put_back(&run.instead(&[&memory]))
             });
-            // At 0 whatever is skipped is put back, and at 1 nothing, but for one of a round of nothing.
+            // At 0 every skipped prompt is put back. At 1 none is, except one prompt if a round would be empty.
             assert!(at_once == 1.0 && all < 1.0, "{at_once} {all}");
             assert!(put_back(run) < 1.0);
         },
@@ -100,7 +100,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(run.values("sampling/skipped"), [0.0; 12]);
         },
     ),
-    // What was seen counts for nothing soon, or for ever.
+    // With a short half-life old samples soon count for nothing, and with a long one they count for ever.
     case(&["sampling.memory={kind='posterior',half_life=0.01}"], LETTERS, HOPELESS, |run| {
         let slow = run.instead(&["sampling.memory={kind='posterior',half_life=1000.0}"]);
         let first = |run: &Run| run.values("sampling/spread_predicted")[2];
@@ -116,7 +116,7 @@ fn sum(run: &Run, metric: &str) -> f64 {
     run.values(metric).iter().sum()
 }
 
-/// The share of what was skipped that was sampled all the same.
+/// Returns the share of the skipped prompts that were sampled all the same.
 fn put_back(run: &Run) -> f64 {
     assert!(sum(run, "sampling/skipped") > 0.0);
     sum(run, "sampling/skipped_put_back") / sum(run, "sampling/skipped")

@@ -1,4 +1,4 @@
-//! The table of the model: a checkpoint, adapters beside it, or a new model's shape.
+//! The table of cases for the model: a checkpoint, adapters beside it, or a new model's shape.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(entropy != wide && (entropy - wide).abs() < 0.5, "{entropy}, in float32 {wide}");
         assert!(run.first("update/grad_norm").is_normal());
     }),
-    // What is computed with fewer bits is another model, but near.
+    // A model computed with fewer bits is another model, but a near one.
     case(&["model.base=int4"], CHECKPOINT, ADAPTERS, near_but_another),
     case(&["model.base=int8"], CHECKPOINT, ADAPTERS, near_but_another),
     case(&["model.base=bfloat16"], CHECKPOINT, ADAPTERS, near_but_another),
@@ -65,15 +65,15 @@ pub(crate) const CASES: &[Case] = &[
         assert!(tensors.values().all(|tensor| tensor.shape.contains(&3)));
         assert_eq!(adapted(run).len(), 7);
     }),
-    // What an adapter puts out grows with it, and so does its gradient. The one of a new adapter is
-    // that of B alone, since B is 0.
+    // The output of an adapter grows with alpha, and so does its gradient. The gradient of a new adapter is that
+    // of B alone, because B is 0.
     case(&["model.lora.alpha=2.0"], CHECKPOINT, &["model.lora.rank=2"], |run| {
         assert_eq!(run.json("adapter_config.json")["lora_alpha"], 2.0);
         assert_eq!(run.without().json("adapter_config.json")["lora_alpha"], 4.0);
         let norm = |run: &Run| run.first("update/grad_norm");
         assert_near(2.0 * norm(run), norm(&run.without()));
     }),
-    // α / √4 = 4 instead of α / 4 = 2.
+    // The factor is α / √4 = 4 instead of α / 4 = 2.
     case(&["model.lora.rslora=true"], CHECKPOINT, &["model.lora.rank=4"], |run| {
         assert_eq!(run.json("adapter_config.json")["use_rslora"], true);
         let norm = |run: &Run| run.first("update/grad_norm");
@@ -122,7 +122,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["model.new.layers=2"], LETTERS, &[], |run| {
         shaped(run, "num_hidden_layers", 2, "model.layers.1.mlp.up_proj.weight", &[16, 16]);
     }),
-    // Four heads are half as wide, and the one of keys is as wide as they are.
+    // Each of the four heads is half as wide, and the one head of keys is as wide as these.
     case(&["model.new.heads=4"], LETTERS, &[], |run| {
         shaped(run, "num_attention_heads", 4, "model.layers.0.self_attn.k_proj.weight", &[4, 16]);
     }),
@@ -132,7 +132,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["model.new.intermediate_size=40"], LETTERS, &[], |run| {
         shaped(run, "intermediate_size", 40, "model.layers.0.mlp.up_proj.weight", &[40, 16]);
     }),
-    // Of the context a completion takes 6 tokens, which leaves 5 for a prompt such as `12+3=`.
+    // A completion takes 6 tokens of the context, which leaves 5 for a prompt such as `12+3=`.
     case(
         &["model.new.max_position_embeddings=11"],
         TINY,
@@ -171,13 +171,13 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// The projections that have an adapter.
+/// Returns the projections that have an adapter.
 fn adapted(run: &Run) -> BTreeSet<String> {
     let names = run.tensors("adapter_model.safetensors").into_keys();
     names.map(|name| name.split('.').rev().nth(2).unwrap().to_owned()).collect()
 }
 
-/// One projection is adapted: the one that the recipe names.
+/// Checks that one projection has an adapter, the one that the recipe names.
 fn only_that(run: &Run) {
     let wanted = run.json("adapter_config.json")["target_modules"].clone();
     let names: Vec<&str> =
@@ -186,13 +186,13 @@ fn only_that(run: &Run) {
     assert_eq!(adapted(run), BTreeSet::from([names[0].to_owned()]));
     let recipe = std::fs::read_to_string(run.bench.place.path(&run.path("recipe.toml"))).unwrap();
     assert!(recipe.contains(&format!("targets=['{}']", names[0])), "{recipe}");
-    // It learns: B, which is 0 in a new adapter, is not.
+    // The adapter learns: B, which is 0 in a new adapter, is not 0.
     let tensors = run.tensors("adapter_model.safetensors");
     let learnt = tensors.iter().filter(|(name, _)| name.contains("lora_B"));
     assert!(learnt.flat_map(|(_, tensor)| &tensor.values).any(|&value| value != 0.0));
 }
 
-/// That matrix is trained and kept with the adapters.
+/// Checks that this matrix is trained, and kept with the adapters.
 fn whole(run: &Run, name: &str) {
     let of = |run: &Run| run.tensors("adapter_model.safetensors");
     let name = format!("base_model.model.{name}.weight");
@@ -203,14 +203,14 @@ fn whole(run: &Run, name: &str) {
     assert!(!of(&run.without()).contains_key(&name));
 }
 
-/// The saved model is of that family, and has a tensor of that name in its first layer.
+/// Checks that the saved model is of this family, and has a tensor of this name in its first layer.
 fn is_a(run: &Run, family: &str, tensor: &str) {
     assert_eq!(run.json("config.json")["model_type"], family);
     let name = format!("model.layers.0.self_attn.{tensor}");
     assert!(run.tensors("model.safetensors").contains_key(&name), "{name}");
 }
 
-/// The saved model has a size in its configuration, and a tensor of the shape that follows.
+/// Checks that the saved model has this size in its configuration, and a tensor of the shape that follows.
 fn shaped(run: &Run, key: &str, size: usize, tensor: &str, shape: &[usize]) {
     assert_eq!(run.json("config.json")[key], size);
     assert_ne!(run.without().json("config.json")[key], size);

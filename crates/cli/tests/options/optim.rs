@@ -1,4 +1,4 @@
-//! The table of the optimizer.
+//! The table of cases for the optimizer.
 
 use crate::{
     bench::{Bench, Case, LETTERS, case, default},
@@ -10,19 +10,19 @@ fn an_optimizer_does_what_its_options_say() {
     Bench::new().try_all(CASES);
 }
 
-/// One update, of a gradient that is not clipped.
+/// One update with a gradient that is not clipped.
 const ONE: &[&str] = &["train.steps=1", "optim.max_grad_norm=1000.0"];
 
 /// One update in which the gradient has no weight.
 const STILL: &[&str] = &["train.steps=1", "optim.epsilon=1e9", "optim.lr=0.1"];
 
-/// Four rates.
+/// Four steps, each with its learning rate.
 const FOUR: &[&str] = &["optim.lr=0.5", "train.steps=4"];
 
-/// Two updates, of gradients that are not clipped.
+/// Two updates with gradients that are not clipped.
 const MUON: &[&str] = &["optim.kind=muon", "optim.max_grad_norm=1000.0"];
 
-/// One, without decay.
+/// One update without decay.
 const MUON_ONCE: &[&str] =
     &["optim.kind=muon", "optim.max_grad_norm=1000.0", "optim.weight_decay=0.0", "train.steps=1"];
 
@@ -48,14 +48,14 @@ pub(crate) const CASES: &[Case] = &[
     case(&["optim.schedule={kind='linear',end_ratio=0.5}"], LETTERS, FOUR, |run| {
         rates(run, [1.0, 0.875, 0.75, 0.625]);
     }),
-    // Half of 1 + cos(π/4), which is half of a root of 2.
+    // The second rate is half of 1 + cos(π/4), and the cosine is half of √2.
     case(&["optim.schedule=cosine"], LETTERS, FOUR, |run| {
         rates(run, [1.0, 0.5 + 0.125_f64.sqrt(), 0.5, 0.5 - 0.125_f64.sqrt()]);
     }),
     case(&["optim.schedule={kind='cosine',end_ratio=0.5}"], LETTERS, FOUR, |run| {
         rates(run, [1.0, 0.75 + 0.5 * 0.125_f64.sqrt(), 0.75, 0.75 - 0.5 * 0.125_f64.sqrt()]);
     }),
-    // What is left to decay over is what comes after the warm-up.
+    // The rate decays over the steps that come after the warm-up.
     case(
         &["optim.schedule=linear"],
         LETTERS,
@@ -64,7 +64,7 @@ pub(crate) const CASES: &[Case] = &[
     ),
     default(&["optim.kind=adamw"], LETTERS, &[], |run| run.assert_is(&run.without())),
     default(&["optim.moments=float32"], LETTERS, &[], |run| run.assert_is(&run.without())),
-    // Codes instead of numbers: from the second step on the weights are others, by rounding alone.
+    // The moments are codes instead of numbers. From the second step on the weights differ, but by rounding alone.
     case(&["optim.moments=int8"], LETTERS, &["train.steps=3"], |run| {
         let state = run.tensors("trainer/optimizer.safetensors");
         assert!(state.keys().any(|name| name.ends_with("moment_2_scales")));
@@ -82,7 +82,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(has("embed", "moment_1") && has("embed", "moment_2"));
         assert!(largest_change(run, 1.0, 1.0) > 1e-3);
     }),
-    // Nothing is left of the first gradient.
+    // Without momentum nothing is left of the first gradient.
     case(&["optim.kind=muon", "optim.momentum=0.0"], LETTERS, MUON, |run| {
         let left = |run: &Run| moment(run, "velocity", 2).sqrt();
         assert!(left(run) <= run.values("update/grad_norm")[1]);
@@ -108,12 +108,12 @@ pub(crate) const CASES: &[Case] = &[
         assert!(moves(run, "q_proj.weight") && !moves(run, "embed"));
         assert!(moves(&run.without(), "embed"));
     }),
-    // No step samples for nothing, not even the first.
+    // No step has a learning rate of 0, not even the first, so no step samples for nothing.
     case(&["optim.warmup_steps=4"], LETTERS, &["optim.lr=0.5", "train.steps=1"], |run| {
         assert_eq!(run.values("update/lr"), [0.125]);
         assert!(largest_change(run, 1.0, 1.0) > 1e-3);
     }),
-    // After one update the moments are what is left of one gradient and of its square.
+    // After one update the moments hold what is left of one gradient and of its square.
     case(&["optim.beta1=0.75"], LETTERS, ONE, |run| {
         assert_near(moment(run, "moment_1", 2).sqrt(), 0.25 * run.first("update/grad_norm"));
     }),
@@ -129,14 +129,14 @@ pub(crate) const CASES: &[Case] = &[
         assert!(largest_change(run, 1.0, 1.0) < 1e-6);
         assert!(largest_change(&run.without(), 1.0, 1.0) > 1e-3);
     }),
-    // Matrices lose that share of themselves times the learning rate, and vectors nothing.
+    // Matrices lose this share of themselves times the learning rate, and vectors lose nothing.
     case(&["optim.weight_decay=0.5"], LETTERS, STILL, |run| {
         assert!(largest_change(run, 0.95, 1.0) < 1e-6);
         assert!(largest_change(run, 1.0, 1.0) > 1e-3);
     }),
 ];
 
-/// The learning rates of all steps, as shares of 0.5.
+/// Checks the learning rates of all steps, as shares of 0.5.
 #[track_caller]
 fn rates(run: &Run, shares: [f64; 4]) {
     let rates = run.values("update/lr");
@@ -144,14 +144,15 @@ fn rates(run: &Run, shares: [f64; 4]) {
     rates.iter().zip(shares).for_each(|(rate, share)| assert_near(*rate, 0.5 * share));
 }
 
-/// The sum of a power of all entries of a moment.
+/// Returns the sum of a power of all entries of a moment.
 fn moment(run: &Run, name: &str, power: i32) -> f64 {
     let state = run.tensors("trainer/optimizer.safetensors");
     let all = state.iter().filter(|(key, _)| key.ends_with(name)).flat_map(|(_, t)| &t.values);
     all.map(|&value| f64::from(value).powi(power)).sum()
 }
 
-/// How far the weights are after the first step from what these factors make of those before it.
+/// Returns the largest distance between the weights after the first step and the weights before it times these
+/// factors.
 fn largest_change(run: &Run, of_matrices: f32, of_vectors: f32) -> f32 {
     let [before, after] = [0, 1].map(|step| run.tensors_at(step, "model.safetensors"));
     let change = |(name, tensor): (&String, &crate::made::Weights)| {

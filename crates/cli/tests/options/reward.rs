@@ -1,4 +1,4 @@
-//! What a judgement is worth: the ends of the reward, and what is taken off it.
+//! The table of cases for the reward: its ends, and the deductions from it.
 
 use crate::{
     bench::{Bench, Case, LETTERS, case, default},
@@ -18,7 +18,7 @@ const FAILING: &[&str] = &[
     "reward.matches=",
 ];
 
-/// Every group is kept, of completions of 1 to 6 tokens.
+/// Every group is kept. Completions have 1 to 6 tokens.
 const ALL: &[&str] = &["sampling.dynamic=false", "rollout.max_completion_tokens=6"];
 
 pub(crate) const CASES: &[Case] = &[
@@ -39,7 +39,7 @@ pub(crate) const CASES: &[Case] = &[
         let cut = run.first_completions().iter().filter(|done| done.cut).count();
         assert_eq!(run.first("reward/overlong_filtered"), cut as f64);
         assert!(cut > 0 && run.without().completions().iter().all(|done| done.live));
-        // What is left out of the loss is no token of it.
+        // The tokens of a completion that is left out of the loss do not count there.
         let live: usize = run.first_completions().iter().filter(|d| d.live).map(|d| d.tokens).sum();
         assert_eq!(run.first("update/tokens"), live as f64);
     }),
@@ -89,20 +89,20 @@ pub(crate) const CASES: &[Case] = &[
 const LENGTH: &[&str] =
     &["sampling.dynamic=false", "rollout.max_completion_tokens=6", "reward.length.target=2"];
 
-/// What a factor leaves of a reward, which never rises.
+/// Returns what a factor leaves of a reward. The reward never rises.
 fn kept(reward: f64, factor: f64) -> f64 {
     reward - reward.abs() * (1.0 - factor)
 }
 
-/// Nothing is lost up to `free` tokens, and `cut` from `ramp` tokens further on; then `truncation` for
-/// being cut off.
+/// Returns the factor that a completion's length leaves. Nothing is lost up to `free` tokens, and `cut` is lost
+/// from `ramp` tokens further on. A completion that was cut off also loses `truncation`.
 fn factor(done: &Completion, free: f64, ramp: f64, cut: f64, truncation: f64) -> f64 {
     let share = ((done.tokens as f64 - free) / ramp).clamp(0.0, 1.0);
     (1.0 - cut * share) * if done.cut { 1.0 - truncation } else { 1.0 }
 }
 
-/// Every reward is what the formula says, and so is their mean; and the formula is not that of the run
-/// without the options.
+/// Checks that every reward follows the formula, and so does the mean reward. The formula must not be that of the
+/// run without the options.
 #[track_caller]
 fn shaped(run: &Run, formula: fn(&Completion) -> f64) {
     let done = run.first_completions();

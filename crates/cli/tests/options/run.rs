@@ -1,4 +1,4 @@
-//! The run as a whole: name, seed, device, how long it trains and how it is measured.
+//! The table of cases for the run as a whole: name, seed, device, length and evaluation.
 
 use crate::{
     bench::{Bench, CHECKPOINT, Case, LETTERS, TINY, case, default},
@@ -46,7 +46,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(run.values("update/count"), [1.0, 1.0, 1.0]);
         assert_eq!(run.summary()["steps"], 3);
     }),
-    // Of the 80 prompts a step draws four, because every group is trained on.
+    // A step draws four of the 80 prompts, because every group is trained on.
     case(&["train.epochs=0.1"], TINY, &["warmup={}", "sampling.dynamic=false"], |run| {
         assert_eq!(run.summary()["stopped_because"], "epochs");
         assert_eq!(run.summary()["steps"], 2);
@@ -55,7 +55,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["train.mini_batch=4"], LETTERS, &["sampling.dynamic=false"], |run| {
         assert_eq!(run.values("update/count"), [4.0, 4.0]);
     }),
-    // It changes memory and speed. A sequence is up to five tokens long.
+    // This option changes only memory and speed. A sequence is up to five tokens long.
     case(&["train.micro_batch_tokens=10"], LETTERS, &[], |run| {
         let whole = run.without();
         assert!(
@@ -68,7 +68,7 @@ pub(crate) const CASES: &[Case] = &[
             }
         }
     }),
-    // The same computation to the bit, whatever is kept of it.
+    // The computation is the same to the bit, whatever is kept of it.
     case(&["train.recompute=layers"], LETTERS, &[], |run| {
         assert_eq!(run.tensors(MODEL), run.without().tensors(MODEL));
         assert_eq!(run.values("update/whole_layers"), [0.0, 0.0]);
@@ -77,7 +77,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(run.tensors(MODEL), run.without().tensors(MODEL));
         assert_eq!(run.values("update/whole_layers"), [1.0, 1.0]);
     }),
-    // There is room for one layer of this size anywhere.
+    // Any machine has room for one layer of this size.
     default(&["train.recompute=auto"], LETTERS, &[], |run| {
         assert_eq!(run.values("update/whole_layers"), [1.0, 1.0]);
     }),
@@ -96,7 +96,8 @@ pub(crate) const CASES: &[Case] = &[
     case(&["train.share_prompts=always"], CHECKPOINT, &["train.share_prompts=never"], |run| {
         assert!(run.first("update/tokens_shared") > 0.5);
     }),
-    // Sampler and trainer round alike on the CPU; anew, the update starts from its own numbers.
+    // Sampler and trainer round alike on the CPU. If the log-probabilities are computed anew, the update starts
+    // from its own numbers.
     default(&["train.old_logprobs=auto"], LETTERS, &[], |run| {
         assert!(run.first("rollout/logprob_diff_max") < 1e-4);
         assert!(run.is(&run.instead(&["train.old_logprobs=sampled"])));
@@ -113,7 +114,7 @@ pub(crate) const CASES: &[Case] = &[
             assert!(run.first("rollout/logprob_diff_mean") > 0.0);
         },
     ),
-    // No update of an infinite bonus is finite.
+    // An update with an infinite bonus is never finite.
     case(&["train.max_skipped=2"], LETTERS, &["loss.entropy_coef=1e300", "train.steps=4"], |run| {
         run.fails(3, "3 updates in a row were skipped, because their gradients were not finite");
         assert_eq!(run.without().values("update/skipped").len(), 4);
@@ -145,12 +146,12 @@ pub(crate) const CASES: &[Case] = &[
             .collect();
         assert_eq!(measured, [2, 4, 5]);
     }),
-    // Two held-out prompts: with one completion of each there are halves.
+    // There are two held-out prompts, so with one completion of each the accuracy is a multiple of one half.
     case(&["eval.samples=8"], LETTERS, &["eval.every=1"], |run| {
         assert!(run.card().contains("Completions of each: 8"), "{}", run.card());
         assert!(in_parts(run, 16) && !in_parts(run, 2) && in_parts(&run.without(), 2));
     }),
-    // The most likely token makes all completions of a prompt one.
+    // If the most likely token is always taken, all completions of a prompt are the same.
     case(&["eval.temperature=0.0"], LETTERS, &["eval.samples=8", "eval.every=1"], |run| {
         assert!(in_parts(run, 2) && !in_parts(&run.without(), 2));
     }),
@@ -173,13 +174,14 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// Whether all held-out accuracies are multiples of this part of 1.
+/// Tells whether all held-out accuracies are multiples of 1 / `parts`.
 fn in_parts(run: &Run, parts: u32) -> bool {
     let whole = |accuracy: f64| (accuracy * f64::from(parts)).fract().abs() < 1e-9;
     run.values("eval/heldout_accuracy").into_iter().all(whole)
 }
 
-/// What a device does is tried where there is one, by `tests/device.rs`.
+/// Checks that a build for the CPU alone refuses the device. `tests/device.rs` tries devices on machines that have
+/// one.
 fn not_in_this_build(run: &Run) {
     let kinds = firebrick_device::compiled();
     if kinds.len() > 1 {

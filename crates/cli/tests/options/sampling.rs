@@ -1,4 +1,4 @@
-//! The tables of the rollout and of dynamic sampling.
+//! The table of cases for the rollout and for dynamic sampling.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const ALL: &[&str] = &["sampling.dynamic=false"];
 /// No completion is right, so that no group has a spread.
 const HOPELESS: &[&str] = &["reward.pattern=z", "sampling.max_rounds=1"];
 
-/// With groups to spare.
+/// Settings with groups to spare.
 const SURPLUS: &[&str] = &["sampling.prompts_per_step=3", "train.mini_batch=12", "train.steps=8"];
 
 pub(crate) const CASES: &[Case] = &[
@@ -30,15 +30,15 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(run.values("rollout/length_max"), [2.0, 2.0]);
         assert!(run.first("rollout/truncated") > run.without().first("rollout/truncated"));
     }),
-    // Near 0 only the most likely token is left, and the update knows of it: what it makes of the
-    // tokens' probabilities is what they were sampled with.
+    // Near 0 only the most likely token is left. The update knows the temperature: it computes the probabilities
+    // that the tokens were sampled with.
     case(&["rollout.temperature=0.0001"], LETTERS, ALL, |run| {
         alike(run);
         assert!(run.first("rollout/logprob_diff_max") < 1e-2);
     }),
     case(&["rollout.top_k=1"], LETTERS, ALL, alike),
     case(&["rollout.top_p=0.01"], LETTERS, ALL, alike),
-    // A group that is cut is the same group.
+    // A group that is sampled in several pieces is the same group.
     default(&["rollout.max_sequences=3"], LETTERS, &[], |run| run.assert_is(&run.without())),
     case(&["rollout.graphs=true"], LETTERS, &[], |run| {
         run.fails(2, "device.kind other than \"cpu\"");
@@ -77,7 +77,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(sum(run, "sampling/groups_carried"), 0.0);
         assert_eq!(sum(&run.without(), "sampling/groups_stale"), 0.0);
     }),
-    // Right and wrong are 2 apart.
+    // The rewards of right and wrong are 2 apart.
     case(&["sampling.tolerance=2.0"], LETTERS, &["sampling.max_rounds=1"], |run| {
         assert_eq!(run.values("sampling/groups_kept"), [0.0, 0.0]);
         assert!(sum(&run.instead(&["sampling.tolerance=1.9"]), "sampling/groups_kept") > 0.0);
@@ -88,7 +88,7 @@ fn sum(run: &Run, metric: &str) -> f64 {
     run.values(metric).iter().sum()
 }
 
-/// The texts of every group.
+/// Returns the texts of every group.
 fn groups(run: &Run) -> BTreeMap<(u64, u64), Vec<String>> {
     let mut groups = BTreeMap::<_, Vec<String>>::new();
     for completion in run.completions() {
@@ -97,7 +97,7 @@ fn groups(run: &Run) -> BTreeMap<(u64, u64), Vec<String>> {
     groups
 }
 
-/// The completions of a prompt are all the same.
+/// Checks that the completions of a prompt are all the same.
 fn alike(run: &Run) {
     let most = |run: &Run| {
         let different = |texts: Vec<String>| texts.into_iter().collect::<BTreeSet<_>>().len();

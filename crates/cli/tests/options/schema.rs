@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// Every option and every choice: `train.steps`, `loss.kind=gspo`. Options of one verifier or task
-/// stand behind its kind: `reward(math).precision`.
+/// Returns every option and every choice, such as `train.steps` and `loss.kind=gspo`. The options of one verifier
+/// or task stand behind its kind, as in `reward(math).precision`.
 pub(crate) fn all(schema: &Value) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     Walk { schema, names: &mut names }.node(schema, "", None);
     names
 }
 
-/// Those of them that `sets`, in the form of `--set`, names.
+/// Returns the options and choices that `sets`, in the form of `--set`, names.
 pub(crate) fn named(schema: &Value, sets: &[&str]) -> BTreeSet<String> {
     let mut recipe = Value::Object(Map::new());
     for set in sets {
@@ -25,7 +25,7 @@ pub(crate) fn named(schema: &Value, sets: &[&str]) -> BTreeSet<String> {
     names
 }
 
-/// As the program reads the value of a `--set`: as TOML, and as a text where it is none.
+/// Reads the value of a `--set` as the program does: as TOML, or else as a text.
 fn value(text: &str) -> Value {
     let table: Option<Map<String, Value>> = toml::from_str(&format!("value = {text}")).ok();
     table.map_or_else(|| text.into(), |mut table| table["value"].take())
@@ -62,7 +62,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The keys of a table, but for the one that has its kind.
+    /// Names the keys of a table, except the key that has its kind.
     fn properties(&mut self, table: &Value, path: &str, given: Option<&Value>) {
         for (key, property) in table["properties"].as_object().into_iter().flatten() {
             let value = given.map(|given| &given[key]);

@@ -1,20 +1,19 @@
 //! The rules by which a text is right or wrong.
 //!
-//! For each a model is made whose tokens are the texts to be judged, which says every one of them in
-//! a step: so they come to the verifier as a run brings them, and the run's record says what became of
-//! them.
+//! Each rule gets a new model whose tokens are the texts to be judged. The model says every one of them in a step.
+//! So the texts come to the verifier as a run brings them, and the run's record has the verdicts.
 
 use std::collections::BTreeMap;
 
 use crate::bench::{Bench, LETTERS};
 
-/// What a rule makes of texts.
+/// The verdicts of a rule on some texts.
 pub(crate) struct Judged {
-    /// What is tried, and what it is tried against, in the form of `--set`.
+    /// The options that are tried, and the options that they are tried against, in the form of `--set`.
     pub(crate) tries: &'static [&'static str],
     against: &'static [&'static str],
     reference: &'static str,
-    /// Texts, each with its verdict by the one and by the other.
+    /// The texts, each with its verdict under `tries` and its verdict under `against`.
     texts: &'static [(&'static str, &'static str, &'static str)],
 }
 
@@ -127,7 +126,7 @@ fn texts_are_judged_as_the_options_of_the_verifier_say() {
             "sampling.dynamic=false",
         ];
         let verdicts = |tries: &[&str]| -> BTreeMap<String, String> {
-            // Some are no verdicts.
+            // Some verdicts are errors.
             let tries = [tries, &["reward.max_errors=1.0"]].concat();
             let done = bench.run(LETTERS, &with, &tries).completions();
             done.into_iter().map(|done| (done.text, done.verdict)).collect()

@@ -1,4 +1,4 @@
-//! The table of the warm-up.
+//! The table of cases for the warm-up.
 
 use crate::{
     bench::{Bench, Case, LETTERS, case},
@@ -12,16 +12,16 @@ fn a_warm_up_does_what_its_options_say() {
     bench.try_all(CASES);
 }
 
-/// Short, and of one step after it.
+/// A short warm-up, with one step after it.
 const SHORT: &[&str] = &["warmup={steps=6,batch=8,lr=0.01,every=1}", "train.steps=1"];
 
 pub(crate) const CASES: &[Case] = &[
     case(&["warmup.steps=5", "warmup.lr=0.05"], LETTERS, &["sampling.dynamic=false"], |run| {
         assert!(run.card().contains("5 supervised steps"), "{}", run.card());
-        // It teaches the right answer.
+        // The warm-up teaches the right answer.
         assert!(run.first("reward/accuracy") > run.without().first("reward/accuracy"));
     }),
-    // All examples have one answer, which half of the letters ask for, or one.
+    // All examples have the same answer, so batches differ only in the letters that ask for it.
     case(&["warmup.batch=1"], LETTERS, SHORT, |run| {
         assert_ne!(losses(run), losses(&run.without()));
         run.instead(&["warmup.batch=8"]).assert_is(&run.without());
@@ -41,7 +41,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["warmup.every=4"], LETTERS, &["warmup.steps=9"], |run| {
         assert_eq!(losses(run).len(), 3);
     }),
-    // One of the two held-out prompts is answered as the warm-up teaches.
+    // The warm-up teaches the answer to one of the two held-out prompts.
     case(
         &["warmup.samples=1"],
         LETTERS,
@@ -60,7 +60,7 @@ pub(crate) const CASES: &[Case] = &[
     ),
 ];
 
-/// What the warm-up said of its steps.
+/// Returns the lines that the warm-up printed about its steps.
 fn losses(run: &Run) -> Vec<String> {
     run.said().lines().filter(|line| line.starts_with("warm-up ")).map(str::to_owned).collect()
 }

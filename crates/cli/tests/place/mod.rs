@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 /// A scratch folder; the program's current directory.
 pub(crate) struct Place(tempfile::TempDir);
 
-/// How a process ended, and what it said.
+/// The exit code of a process, and its output.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -38,8 +38,7 @@ impl Place {
         fs::write(path, bytes).unwrap();
     }
 
-    /// Copies the model `name` of the tests' fixtures into a folder, without what it is expected to
-    /// compute.
+    /// Copies the model `name` of the tests' fixtures into a folder, without the files of its expected results.
     pub(crate) fn fixture(&self, name: &str, folder: &str) {
         for entry in fs::read_dir(repository(&format!("tests/fixtures/{name}"))).unwrap() {
             let path = entry.unwrap().path();
@@ -62,7 +61,7 @@ impl Place {
         outcome
     }
 
-    /// Trains `recipes/ci/tiny.toml` as the run `name`; `more` are settings in the form of `--set`, and
+    /// Trains `recipes/ci/tiny.toml` as the run `name`; `more` has settings in the form of `--set`, and
     /// `--resume`.
     pub(crate) fn train_tiny(&self, name: &str, more: &[&str]) -> Outcome {
         let (recipe, name) = (repository("recipes/ci/tiny.toml"), format!("name={name}"));
@@ -76,7 +75,7 @@ impl Place {
         self.run(&arguments)
     }
 
-    /// Starts the program, and gives it back when `ready`; none when it ended before that.
+    /// Starts the program, and returns it as soon as `ready` holds; `None` if the program ended before that.
     pub(crate) fn start_until(
         &self,
         arguments: &[&str],
@@ -98,7 +97,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_firebrick"));
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        // The look of errors follows these.
+        // The look of errors follows these variables.
         command.env("LC_ALL", "C.UTF-8").env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
         for name in ["FORCE_COLOR", "CLICOLOR_FORCE", "NO_GRAPHICS", "TERM"] {
             command.env_remove(name);
@@ -106,8 +105,8 @@ impl Place {
         command
     }
 
-    /// The metrics of a run by step, as `firebrick metrics` prints them, without those of the machine: what is measured
-    /// with a clock, and memory.
+    /// Returns the metrics of a run by step, as `firebrick metrics` prints them. It leaves out the machine's
+    /// metrics: the memory, and everything measured with a clock.
     pub(crate) fn metrics(&self, run: &str) -> Vec<Map<String, Value>> {
         let text = self.succeed(&["metrics", &format!("runs/{run}")]).stdout;
         let mut steps: Vec<Map<String, Value>> =
@@ -122,7 +121,7 @@ impl Place {
         steps
     }
 
-    /// What a metric was at every step.
+    /// Returns a metric's value at every step.
     #[track_caller]
     pub(crate) fn values(&self, run: &str, metric: &str) -> Vec<f64> {
         let steps = self.metrics(run);
@@ -134,7 +133,7 @@ impl Place {
         serde_json::from_slice(&fs::read(self.path(name)).unwrap()).unwrap()
     }
 
-    /// The step of the newest checkpoint of a run.
+    /// Returns the step of the newest checkpoint of a run.
     pub(crate) fn newest(&self, run: &str) -> Option<u64> {
         let entries = fs::read_dir(self.path(&format!("runs/{run}/checkpoints"))).ok()?;
         let steps = entries.filter_map(|entry| {
@@ -143,7 +142,7 @@ impl Place {
         steps.max()
     }
 
-    /// What has to be the same, bit for bit, of two runs that did the same: the final checkpoint,
+    /// Returns everything that has to be equal, bit for bit, for two runs that did the same: the final checkpoint,
     /// the metrics, and the result.
     pub(crate) fn result(&self, run: &str) -> Vec<(String, Vec<u8>)> {
         let checkpoint = format!("runs/{run}/checkpoints/step-{:06}", self.newest(run).unwrap());
@@ -177,7 +176,7 @@ impl Place {
 }
 
 impl Outcome {
-    /// It has to be a success.
+    /// Checks that the process succeeded.
     #[track_caller]
     pub(crate) fn success(self) -> Self {
         assert_eq!(self.code, Some(0), "{}", self.stderr);
@@ -190,20 +189,20 @@ impl Outcome {
         Outcome { code: output.status.code(), stdout, stderr }
     }
 
-    /// What it said on its way out, in one line whatever its width was.
+    /// Returns the text on standard error in one line, whatever its width was.
     pub(crate) fn said(&self) -> String {
         let words: Vec<&str> = self.stderr.split_whitespace().filter(|&word| word != "│").collect();
         words.join(" ")
     }
 }
 
-/// A file or folder of the repository.
+/// Returns the path of a file or folder of the repository.
 pub(crate) fn repository(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.join(path).to_str().unwrap().to_owned()
 }
 
-/// Names of the entries that differ, for a message that fits on a screen.
+/// Checks that two results are equal. The message names only the entries that differ, so that it fits on a screen.
 #[track_caller]
 pub(crate) fn assert_same(left: &[(String, Vec<u8>)], right: &[(String, Vec<u8>)]) {
     let names = |result: &[(String, Vec<u8>)]| -> Vec<String> {

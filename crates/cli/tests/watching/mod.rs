@@ -1,4 +1,4 @@
-//! `firebrick watch --web` as a process, and what it answers to others than its page.
+//! `firebrick watch --web` as a process, and its answers to callers other than its page.
 
 use std::{
     collections::BTreeSet,
@@ -17,13 +17,13 @@ use crate::{browser::PATIENCE, place::Place};
 pub(crate) struct Watching(Child);
 
 impl Watching {
-    /// Interrupts it, as Ctrl-C does.
+    /// Interrupts the program, as Ctrl-C does.
     pub(crate) fn interrupt(&self) {
         let id = self.0.id().to_string();
         assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
     }
 
-    /// The code with which it ends by itself.
+    /// Waits until the program ends by itself, and returns its exit code.
     pub(crate) fn end(&mut self) -> Option<i32> {
         let began = Instant::now();
         loop {
@@ -58,7 +58,7 @@ pub(crate) fn watch(place: &Place, run: &str) -> (Watching, String) {
     (watching, address)
 }
 
-/// `127.0.0.1:PORT` of an address.
+/// Returns the part `127.0.0.1:PORT` of an address.
 pub(crate) fn host(address: &str) -> &str {
     address.split('/').nth(2).unwrap()
 }
@@ -66,7 +66,7 @@ pub(crate) fn host(address: &str) -> &str {
 pub(crate) fn nobody_else_is_answered(address: &str) {
     let (host, token) = (host(address), address.split('/').nth(3).unwrap());
     let port: u16 = host.split_once(':').unwrap().1.parse().unwrap();
-    // The answer to a request: its status line and headers, and the text.
+    // Returns the answer to a request: its status line and headers, and the text.
     let ask = |method: &str, path: &str, headers: &str| {
         let mut stream = TcpStream::connect(host).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -158,7 +158,7 @@ pub(crate) fn nobody_else_is_answered(address: &str) {
     }
 }
 
-/// Callers who are slow, silent, many, or announce more than there is, hold nobody up.
+/// Checks that callers hold nobody up who are slow, silent or many, or who announce more than there is.
 fn nobody_is_in_the_way(host: &str, others_are_answered: &dyn Fn()) {
     let call = |text: &str| {
         let mut stream = TcpStream::connect(host).unwrap();
@@ -182,7 +182,7 @@ fn nobody_is_in_the_way(host: &str, others_are_answered: &dyn Fn()) {
         others_are_answered();
     }
     drop(kept);
-    // More than are answered at once: those that are too many are closed, and room comes back.
+    // There are more callers than are answered at once. The surplus is closed, and room comes back.
     let idle: Vec<TcpStream> = (0..60).map(|_| TcpStream::connect(host).unwrap()).collect();
     drop(idle);
     let began = Instant::now();
@@ -196,7 +196,7 @@ fn nobody_is_in_the_way(host: &str, others_are_answered: &dyn Fn()) {
     others_are_answered();
 }
 
-/// The addresses on which somebody listens at this port, as Linux writes them.
+/// Returns the addresses on which somebody listens at this port, as Linux writes them.
 fn listeners(port: u16) -> Vec<String> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"]
         .map(|table| fs::read_to_string(table).unwrap_or_default());

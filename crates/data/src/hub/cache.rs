@@ -16,7 +16,7 @@ use super::{HubError, HubName, Kind, Progress};
 /// All files of a repository at one commit, by their paths with `/`.
 pub(super) type Listing = BTreeMap<String, Entry>;
 
-/// What the Hub says of a file.
+/// The facts that the Hub gives about a file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Entry {
     pub(super) size: u64,
@@ -28,7 +28,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// None when one of the hashes is no hash: they become file names.
+    /// Makes an entry. Returns `None` if one of the hashes is no hash, because hashes become file names.
     #[cfg(feature = "hub")]
     pub(super) fn new(size: u64, blob_id: &str, lfs_sha256: Option<&str>) -> Option<Self> {
         let entry =
@@ -45,20 +45,20 @@ impl Entry {
     }
 }
 
-/// A commit or another hash, of which file names are made.
+/// Tells whether a text is a commit or another hash. File names are made of such texts.
 pub(super) fn is_hash(text: &str) -> bool {
     (8..=64).contains(&text.len()) && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'))
 }
 
-/// Whether a path of a listing stays inside the folder that it is put into, on every system.
+/// Tells whether a path of a listing stays inside the folder that it is put into, on every system.
 pub(super) fn stays_inside(path: &str) -> bool {
     let odd = |c: char| c.is_control() || matches!(c, '\\' | ':');
     !path.chars().any(odd) && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
-/// The lists of files that we keep, and those of `huggingface_hub`, which have the same form. Ours
-/// stand apart: Python takes a snapshot that lacks a file of its own list for incomplete, and of a
-/// model we download only what is read.
+/// The folders with lists of files: ours, and those of `huggingface_hub`, which have the same form. Ours stand
+/// apart because Python takes a snapshot that lacks a file of its own list for incomplete, and we download only
+/// the files of a model that are read.
 const LISTINGS: [&str; 2] = ["firebrick-trees", "trees"];
 
 /// One commit of a repository in the cache.
@@ -80,7 +80,7 @@ impl Repo {
         Repo { folder: cache.join(folder), locks, commit: commit.into() }
     }
 
-    /// The commit that the name's revision had when it was last downloaded.
+    /// Finds the commit that the name's revision had when it was last downloaded.
     pub(super) fn find(cache: &Path, kind: Kind, name: &HubName) -> Option<Self> {
         let repo = Repo::at(cache, kind, name, &name.revision);
         let commit = match fs::read_to_string(repo.folder.join("refs").join(&name.revision)) {
@@ -99,12 +99,12 @@ impl Repo {
         self.snapshot().join(path)
     }
 
-    /// Whether a file is there, whole as far as its size tells.
+    /// Tells whether a file is there, whole as far as its size tells.
     pub(super) fn has(&self, path: &str, size: u64) -> bool {
         fs::metadata(self.file(path)).is_ok_and(|file| file.is_file() && file.len() == size)
     }
 
-    /// The files of the snapshot, by their paths with `/`.
+    /// Lists the files of the snapshot, by their paths with `/`.
     pub(super) fn files(&self) -> Vec<String> {
         fn walk(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<String>) {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -123,8 +123,8 @@ impl Repo {
         files
     }
 
-    /// What the Hub said that this commit has; none when it was not asked, or what was kept of it
-    /// can't be read.
+    /// Reads the list of files that the Hub gave for this commit. Returns `None` if the Hub was not asked, or if
+    /// the kept list can't be read.
     pub(super) fn listing(&self) -> Option<Listing> {
         #[derive(Deserialize)]
         struct Kept {
@@ -160,8 +160,8 @@ impl Repo {
         }
     }
 
-    /// Puts a file into the snapshot; `download` fills the file at the path that it is given, where
-    /// an earlier attempt may have left a beginning.
+    /// Puts a file into the snapshot. `download` fills the file at the path that it is given, where an earlier
+    /// attempt may have left a beginning.
     pub(super) fn add(
         &self,
         path: &str,
@@ -172,7 +172,7 @@ impl Repo {
         let blob = self.folder.join("blobs").join(entry.blob());
         make_parent(&blob)?;
         let _lock = self.lock(entry.blob(), progress)?;
-        // Another process, or another commit, may have brought it.
+        // Another process, or another commit, may have brought the file.
         if fs::metadata(&blob).map(|file| file.len()).ok() != Some(entry.size) {
             let partial = blob.with_extension("incomplete");
             download(&partial, progress)?;
@@ -186,7 +186,7 @@ impl Repo {
             }
             _ => {}
         }
-        // From a file's folder up to the repository's: out of the commit, and of `snapshots`.
+        // The link leads from a file's folder up to the repository's: out of the commit, and out of `snapshots`.
         let up = "../".repeat(path.split('/').count() + 1);
         let target = PathBuf::from(format!("{up}blobs/{}", entry.blob()));
         // Some systems and disks have no symbolic links, or not for everyone.
@@ -196,7 +196,7 @@ impl Repo {
             .map_err(|source| disk(&link, source))
     }
 
-    /// Keeps other processes, Python's too, from downloading the same file; until it is dropped.
+    /// Keeps other processes, Python's too, from downloading the same file. The lock holds until it is dropped.
     fn lock(
         &self,
         blob: &str,
@@ -211,7 +211,7 @@ impl Repo {
             Err(TryLockError::WouldBlock) => {
                 progress(Progress::Note("another process downloads the same file: waiting for it"));
             }
-            // A disk without locks, such as some network file systems: on with it.
+            // Some disks have no locks, such as some network file systems. The download goes on there.
             Err(TryLockError::Error(_)) => return Ok(None),
         }
         file.lock().map_err(|source| disk(&path, source))?;

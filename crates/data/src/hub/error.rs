@@ -1,8 +1,10 @@
+//! Errors of downloads from the Hugging Face Hub.
+
 use std::{io, path::PathBuf};
 
 use super::HubName;
 
-/// Why something can't be had from the Hub, and what to do about it.
+/// The reason why something can't be had from the Hub, and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// The program was built without downloads.
@@ -11,7 +13,7 @@ pub enum HubError {
          or download it with Python's `hf download` and name the folder"
     )]
     NotBuilt {
-        /// What was asked for.
+        /// The name that was asked for.
         name: HubName,
     },
     /// Connections are forbidden.
@@ -21,71 +23,71 @@ pub enum HubError {
         cache.display()
     )]
     Offline {
-        /// What was asked for.
+        /// The name that was asked for.
         name: HubName,
-        /// Where it was looked for.
+        /// The cache that was searched.
         cache: PathBuf,
     },
-    /// No answer.
+    /// The Hub gave no answer.
     #[error("can't reach {url}: {problem}; check the network, HF_ENDPOINT and HTTPS_PROXY")]
     Unreachable {
-        /// What was asked, without a token.
+        /// The address that was asked, without a token.
         url: String,
         /// The reason, after some attempts.
         problem: String,
     },
-    /// It is there, but not for everyone.
+    /// The repository is there, but not for everyone.
     #[error(
         "{name} is gated: accept its licence at {page}, and set HF_TOKEN to a token of your account \
          from https://huggingface.co/settings/tokens ({})",
         if *token { "the one that is set may not read it" } else { "none is set" }
     )]
     Gated {
-        /// What was asked for.
+        /// The name that was asked for.
         name: HubName,
-        /// Its page.
+        /// The repository's page.
         page: String,
-        /// Whether a token was sent.
+        /// True if a token was sent.
         token: bool,
     },
-    /// No such name, or not for this account.
+    /// There is no such name, or not for this account.
     #[error(
         "the Hub has no {name}, or it is private: look at {page}, or set HF_TOKEN to a token that may \
          read it ({})",
         if *token { "the one that is set may not" } else { "none is set" }
     )]
     NotFound {
-        /// What was asked for.
+        /// The name that was asked for.
         name: HubName,
-        /// What its page would be.
+        /// The page that the repository would have.
         page: String,
-        /// Whether a token was sent.
+        /// True if a token was sent.
         token: bool,
     },
-    /// No such branch, tag or commit, or no such file in it.
+    /// There is no such branch, tag or commit, or no such file in it.
     #[error("{name} has no {what}: look at {page}")]
     NoSuch {
-        /// What was asked for.
+        /// The name that was asked for.
         name: HubName,
-        /// What it lacks.
+        /// The revision or file that the repository lacks.
         what: String,
-        /// Its page.
+        /// The repository's page.
         page: String,
     },
-    /// An answer that is not what the Hub answers.
+    /// The answer is not of the Hub's form.
     #[error("{url}: {problem}; is HF_ENDPOINT right?")]
     Answer {
-        /// What was asked, without a token.
+        /// The address that was asked, without a token.
         url: String,
-        /// What came.
+        /// The problem, in words.
         problem: String,
     },
-    /// It is not clear which files are meant, or they are not those of a model.
+    /// It is not clear which files are meant, or the files are no model.
     #[error("{name}: {problem}")]
     Choice {
-        /// What was asked for.
+        /// The name that was asked for.
         name: HubName,
-        /// What was looked for, and what there is.
+        /// The files that were looked for, and the files that there are.
         problem: String,
     },
     /// The cache can't be written.

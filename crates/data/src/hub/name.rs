@@ -1,35 +1,37 @@
+//! The name of a model or data set on the Hub: `owner/name@revision`.
+
 use std::fmt;
 
 use firebrick_core::{hub_name, is_hub_revision};
 
-/// The name of a model or data set on the Hub, and the version of it that is meant.
+/// The name of a model or data set on the Hub, and its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubName {
-    /// `owner/name`.
+    /// The repository, as `owner/name`.
     pub(super) repo: String,
     /// A branch, tag or commit.
     pub(super) revision: String,
 }
 
 impl HubName {
-    /// Reads `owner/name` or `owner/name@revision`; none when the text is not of that form. The
-    /// revision is `main` if none is given.
+    /// Reads `owner/name` or `owner/name@revision`. Returns `None` if the text has another form. The revision is
+    /// `main` if none is given.
     pub fn parse(text: &str) -> Option<HubName> {
         let (repo, revision) = hub_name(text)?;
         Some(HubName { repo: repo.into(), revision: revision.into() })
     }
 
-    /// `owner/name`, without a revision.
+    /// Returns `owner/name`, without a revision.
     pub fn repository(&self) -> &str {
         &self.repo
     }
 
-    /// The branch, tag or commit.
+    /// Returns the branch, tag or commit.
     pub fn revision(&self) -> &str {
         &self.revision
     }
 
-    /// The same name at another revision; none when that can be no branch, tag or commit.
+    /// Returns the name at another revision. Returns `None` if that can be no branch, tag or commit.
     pub fn at(self, revision: &str) -> Option<HubName> {
         is_hub_revision(revision).then(|| HubName { revision: revision.into(), ..self })
     }

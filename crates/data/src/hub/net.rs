@@ -1,4 +1,4 @@
-//! The two requests that are made of the Hub: the list of a repository's files, and a file.
+//! The two requests that the Hub gets: for the list of a repository's files, and for a file.
 
 use std::{
     cell::Cell,
@@ -22,16 +22,16 @@ use super::{
     cache::{Entry, Listing, disk, is_hash, stays_inside},
 };
 
-/// Attempts at a request that gets no answer, or at a download that gets no further.
+/// The number of attempts at a request that gets no answer, or at a download that gets no further.
 const ATTEMPTS: u32 = 4;
 
-/// A download that has brought this much since the last attempt has earned its attempts back.
+/// The bytes that a download must bring after an attempt to earn its attempts back.
 const PROGRESS: u64 = 1 << 20;
 
 /// The longest wait between attempts that the Hub may ask for.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// The largest list of files: some 200 000 of them.
+/// The largest list of files, in bytes. It has some 200 000 files.
 const MAX_LISTING: u64 = 64 << 20;
 
 pub(super) struct Client<'a> {
@@ -39,9 +39,9 @@ pub(super) struct Client<'a> {
     hub: &'a Hub,
     kind: Kind,
     name: &'a HubName,
-    /// Before the second attempt; it doubles for every further one.
+    /// The pause before the second attempt. It doubles for every further attempt.
     pause: Duration,
-    /// What the Hub asked to wait before the next attempt.
+    /// The wait before the next attempt that the Hub asked for.
     asked: Cell<Duration>,
 }
 
@@ -51,14 +51,14 @@ impl<'a> Client<'a> {
         let config = Agent::config_builder()
             .user_agent(concat!("firebrick/", env!("CARGO_PKG_VERSION")))
             .http_status_as_error(false)
-            // Large files are elsewhere, and where they are needs no token.
+            // Large files are elsewhere, and the servers there need no token.
             .redirect_auth_headers(RedirectAuthHeaders::SameHost)
             .timeout_resolve(seconds(20))
             .timeout_connect(seconds(20))
             .timeout_recv_response(seconds(60))
             .timeout_per_read(seconds(60))
             .timeout_per_write(seconds(60));
-        // A Hub on this machine is a mirror or a test; the proxy of HTTPS_PROXY could not reach it.
+        // A Hub on this machine is a mirror or a test. The proxy of HTTPS_PROXY could not reach it.
         let host = hub.endpoint.parse::<Uri>().ok();
         let host = host.as_ref().and_then(Uri::host).unwrap_or_default();
         let config = match host {
@@ -69,7 +69,7 @@ impl<'a> Client<'a> {
         Client { agent: config.build().into(), hub, kind, name, pause, asked: Cell::default() }
     }
 
-    /// The commit of the revision, and the files that it has.
+    /// Asks for the commit of the revision, and for the files that it has.
     pub(super) fn listing(&self) -> Result<(String, Listing), HubError> {
         let kind = match self.kind {
             Kind::Model => "models",
@@ -114,7 +114,7 @@ impl<'a> Client<'a> {
         Ok((info.sha, listing))
     }
 
-    /// Downloads a file to `partial`, from where an earlier attempt ended.
+    /// Downloads a file to `partial`, from the place where an earlier attempt ended.
     pub(super) fn download(
         &self,
         commit: &str,
@@ -159,7 +159,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// One attempt at the rest of a file.
+    /// Makes one attempt at the rest of a file.
     fn continue_download(
         &self,
         url: &str,
@@ -179,7 +179,7 @@ impl<'a> Client<'a> {
         }
         let response = self.get(url, length)?;
         if length > 0 && response.status().as_u16() != 206 {
-            // It begins at the beginning.
+            // The answer begins at the file's beginning.
             file.set_len(0).map_err(failed)?;
             length = 0;
         }
@@ -260,7 +260,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What the Hub answers about a repository, as far as it is read.
+/// The Hub's answer about a repository, as far as it is read.
 #[derive(Deserialize)]
 struct Info {
     sha: String,
@@ -282,14 +282,14 @@ struct Lfs {
     size: u64,
 }
 
-/// Refuses a file whose content is not what its hash says, and removes it: it will be stored under
-/// that hash, and others trust the name.
+/// Refuses a file whose content does not have its hash, and removes the file. It will be stored under that hash,
+/// and others trust the name.
 fn check_hash(partial: &Path, entry: &Entry, url: &str) -> Result<(), HubError> {
     let failed = |source| disk(partial, source);
     let mut file = File::open(partial).map_err(failed)?;
     let (name, expected, found) = match &entry.lfs_sha256 {
         Some(expected) => ("SHA-256", expected, digest(Sha256::new(), &mut file)),
-        // As Git hashes what is no large file.
+        // Git hashes a file in this way if it is not large.
         None => {
             let head = format!("blob {}\0", entry.size);
             ("Git hash", &entry.blob_id, digest(Sha1::new_with_prefix(head), &mut file))
@@ -304,14 +304,14 @@ fn check_hash(partial: &Path, entry: &Entry, url: &str) -> Result<(), HubError> 
     Err(HubError::Answer { url: url.into(), problem })
 }
 
-/// The hash of what a file has, in hexadecimal digits.
+/// Returns the hash of a file's content, in hexadecimal digits.
 fn digest<D: Digest + io::Write>(mut hash: D, file: &mut File) -> io::Result<String> {
     io::copy(file, &mut hash)?;
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A request that failed. What is wrong with the connection may pass, and is worth another attempt;
-/// an endless redirection, a certificate or an answer that is too long stays as it is.
+/// Makes the error of a request that failed. A problem with the connection may pass, and is worth another attempt.
+/// An endless redirection, a certificate or an answer that is too long stays as it is.
 fn failure(url: &str, error: &ureq::Error) -> HubError {
     use ureq::Error::{ConnectionFailed, HostNotFound, Io, Protocol, Timeout};
     let (url, problem) = (url.to_owned(), error.to_string());

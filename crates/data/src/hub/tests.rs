@@ -1,4 +1,4 @@
-//! Against a server on this machine that plays the Hub.
+//! Tests against a server on this machine that plays the Hub.
 
 use std::{
     fs,
@@ -28,7 +28,7 @@ struct Asked {
 
 type Log = Arc<Mutex<Vec<Asked>>>;
 
-/// A server on `host` that answers with what `reply` makes of a request: the whole response.
+/// Starts a server on `host`. `reply` makes the whole response to a request.
 fn serve(host: &str, reply: impl Fn(&Asked) -> Vec<u8> + Send + 'static) -> (String, Log) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{host}:{}", listener.local_addr().unwrap().port());
@@ -67,13 +67,13 @@ fn respond(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Git's hash of a file.
+/// Returns Git's hash of a file.
 fn blob_id(bytes: &[u8]) -> String {
     let whole = [format!("blob {}\0", bytes.len()).as_bytes(), bytes].concat();
     Sha1::digest(whole).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The Hub's answer about a repository with these files, of which the Parquet ones are large files.
+/// Makes the Hub's answer about a repository with these files. The Parquet files among them are large files.
 fn info(files: &[(&str, &[u8])]) -> Vec<u8> {
     let sibling = |(name, bytes): &(&str, &[u8])| {
         let mut sibling = json!({"rfilename": name, "size": bytes.len(), "blobId": blob_id(bytes)});
@@ -88,7 +88,7 @@ fn info(files: &[(&str, &[u8])]) -> Vec<u8> {
     respond("200 OK", "Content-Type: application/json\r\n", text.as_bytes())
 }
 
-/// A Hub whose every repository has these files.
+/// Makes a Hub whose every repository has these files.
 fn whole(files: &'static [(&'static str, &'static [u8])]) -> impl Fn(&Asked) -> Vec<u8> + Send {
     move |asked| {
         if asked.path.starts_with("/api/") {
@@ -150,7 +150,7 @@ fn a_model_is_downloaded_once_and_then_needs_no_network() {
     let cache = tempfile::tempdir().unwrap();
     let (endpoint, log) = serve("127.0.0.1", whole(MODEL));
     let hub = hub(cache.path(), &endpoint);
-    // Its sizes alone take one small file, and leave nothing that would pass for the model.
+    // The model's sizes alone take one small file, and leave nothing that would pass for the model.
     let sizes = hub.model_config(&name(), &mut |_| {}).unwrap();
     assert_eq!(fs::read_dir(&sizes).unwrap().count(), 1);
     let offline = Hub { offline: true, ..hub.clone() };
@@ -195,7 +195,7 @@ fn a_model_is_downloaded_once_and_then_needs_no_network() {
     assert_eq!(offline.model(&pinned, &mut |_| {}).unwrap(), folder);
     assert_eq!(log.lock().unwrap().len(), downloads);
 
-    // What is lost is fetched again, alone.
+    // A lost file is fetched again, alone.
     fs::remove_file(folder.join("config.json")).unwrap();
     let missing = offline.model(&name(), &mut |_| {}).unwrap_err().to_string();
     assert!(missing.contains("or not whole, in the cache"), "{missing}");
@@ -212,7 +212,7 @@ fn what_python_downloaded_is_found() {
     fs::create_dir_all(folder.join("refs")).unwrap();
     fs::write(folder.join("refs/main"), COMMIT).unwrap();
     fs::write(snapshot.join("data/train-00000-of-00001.parquet"), "rows").unwrap();
-    // Nobody listens there.
+    // Nobody listens at this address.
     let unreachable = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let hub = hub(cache.path(), &format!("http://{unreachable}"));
     let found = [snapshot.join("data/train-00000-of-00001.parquet")];
@@ -344,7 +344,7 @@ fn refusals_say_what_to_do() {
 
 #[test]
 fn only_what_may_pass_is_tried_again() {
-    // `printf 'blob 3\0one' | sha1sum`, which is what `git hash-object` says of it.
+    // `printf 'blob 3\0one' | sha1sum` prints this hash, and so does `git hash-object`.
     assert_eq!(blob_id(b"one"), "43dd47ea691c90a5fa7827892c70241913351963");
 
     let cache = tempfile::tempdir().unwrap();

@@ -1,10 +1,9 @@
-//! The footer of a Parquet file, looked at before the reader takes it at its word.
+//! The footer of a Parquet file, checked before the reader takes it at its word.
 //!
-//! The reader turns the list of schema elements into a tree by recursion without a limit, and makes
-//! room for as many children as an element claims: a footer of a few hundred kilobytes overflows
-//! the stack, which ends the process. So the list is walked here first, byte for byte as the reader
-//! will, and whatever the format does not have in it is refused: two readings of the same bytes
-//! can't differ.
+//! The reader turns the list of schema elements into a tree by recursion without a limit, and makes room for as
+//! many children as an element claims. A footer of a few hundred kilobytes can overflow the stack, which ends the
+//! process. So the list is walked here first, byte for byte as the reader will walk it. Anything that the format
+//! does not have there is refused, so two readings of the same bytes can't differ.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -14,10 +13,10 @@ const MAX_BYTES: u64 = 16 << 20;
 /// The most groups and columns. The reader holds room for 1024 values of every column.
 const MAX_ELEMENTS: usize = 4096;
 
-/// How deep groups may be nested. A list of structs takes three levels.
+/// The deepest nesting of groups. A list of structs takes three levels.
 const MAX_DEPTH: usize = 64;
 
-/// A footer's bytes, of which the schema can be converted without danger; in words why not.
+/// Reads a footer whose schema can be converted without danger. The error says in words why it can't.
 pub(super) fn read(file: &mut (impl Read + Seek), size: u64) -> Result<Vec<u8>, String> {
     let no_parquet = || "it does not end as a Parquet file does".to_owned();
     let words = |error: std::io::Error| error.to_string();
@@ -42,9 +41,9 @@ pub(super) fn read(file: &mut (impl Read + Seek), size: u64) -> Result<Vec<u8>, 
     Ok(footer)
 }
 
-/// Whether a list of elements, each with the number of its children, is a tree of bounded depth.
+/// Checks that a list of elements, each with the number of its children, is a tree of bounded depth.
 fn check(children: &[usize]) -> Result<(), String> {
-    // Of every group that is open, how many children are still to come.
+    // The number of children still to come, for every open group.
     let mut open: Vec<usize> = Vec::new();
     for (index, &count) in children.iter().enumerate() {
         if count > children.len() - index - 1 {
@@ -64,7 +63,7 @@ fn check(children: &[usize]) -> Result<(), String> {
     if open.is_empty() { Ok(()) } else { Err("its schema ends too early".into()) }
 }
 
-/// Types of fields on the wire.
+/// The types of fields on the wire.
 const BOOL: u8 = 2;
 const BYTE: u8 = 3;
 const I32: u8 = 5;
@@ -72,13 +71,13 @@ const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const STRUCT: u8 = 12;
 
-/// What is left of bytes in Thrift's compact protocol. `None` wherever it is not what Parquet's
+/// The remaining bytes in Thrift's compact protocol. Its methods return `None` if the bytes are not as Parquet's
 /// definition says.
 struct Thrift<'a>(&'a [u8]);
 
 impl Thrift<'_> {
-    /// The number of children of every schema element. The schema is the second field, and the only
-    /// one that the reader converts.
+    /// Reads the number of children of every schema element. The schema is the second field, and the only field
+    /// that the reader converts.
     fn schema(&mut self) -> Option<Vec<usize>> {
         let version = self.field(0)?;
         (version == Some((1, I32))).then_some(())?;
@@ -107,7 +106,7 @@ impl Thrift<'_> {
         Some(children)
     }
 
-    /// One of the logical types, with its parameters.
+    /// Passes over one of the logical types, with its parameters.
     fn logical_type(&mut self) -> Option<()> {
         let Some((which, STRUCT)) = self.field(0)? else { return None };
         let parameters: &[u8] = match which {
@@ -134,14 +133,14 @@ impl Thrift<'_> {
         self.field(which)?.is_none().then_some(())
     }
 
-    /// The unit of a time: one of some structs without fields.
+    /// Passes over the unit of a time: one of some structs without fields.
     fn unit(&mut self) -> Option<()> {
         let Some((which, STRUCT)) = self.field(0)? else { return None };
         (self.byte()? == 0 && self.field(which)?.is_none()).then_some(())
     }
 
-    /// The next field of a struct, its number and its type; `Some(None)` at the struct's end. Fields
-    /// are in order, as every writer has them. The two values of a truth are one type.
+    /// Reads the next field of a struct: its number and its type. Returns `Some(None)` at the struct's end. Fields
+    /// are in order, as every writer has them. The types for true and for false count as one type.
     fn field(&mut self, last: u8) -> Option<Option<(u8, u8)>> {
         match self.byte()? {
             0 => Some(None),
@@ -159,7 +158,7 @@ impl Thrift<'_> {
         Some(*byte)
     }
 
-    /// An unsigned number, seven bits a byte, within 32 bits.
+    /// Reads an unsigned number of at most 32 bits, seven bits a byte.
     fn varint(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..35).step_by(7) {
@@ -190,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// The end of a file with a schema of groups, each with so many children: the first fields of a
+    /// Makes the end of a file with a schema of groups, each with so many children. It has the first fields of a
     /// footer, as far as they are looked at.
     fn file(children: &[u32]) -> Vec<u8> {
         let varint = |mut number: u32| {
@@ -205,7 +204,7 @@ mod tests {
         let mut footer = vec![0x15, 2, 0x19, 0xfc];
         footer.extend(varint(children.len() as u32));
         for &count in children {
-            // Required, named `g`, with children.
+            // The group is required, is named `g`, and has children.
             footer.extend([0x35, 0, 0x18, 1, b'g', 0x15]);
             footer.extend(varint(count * 2));
             footer.push(0);
@@ -227,7 +226,7 @@ mod tests {
         };
         assert!(nested(MAX_DEPTH).is_ok());
         assert!(nested(MAX_DEPTH + 1).unwrap_err().contains("nested deeper than 64"));
-        // A list longer than what is read at all.
+        // This list is longer than any that is read.
         assert!(nested(100_000).is_err());
         let many = read_file(&file(&[1 << 30, 0])).unwrap_err();
         assert!(many.contains("more members than there are"), "{many}");
@@ -242,7 +241,7 @@ mod tests {
         bytes[size - 8..size - 4].copy_from_slice(&(17_u32 << 20).to_le_bytes());
         bytes[size - 4..].copy_from_slice(b"PAR1");
         assert!(read_file(&bytes).unwrap_err().contains("at most 16777216 are read"));
-        // And one that would begin before the file does.
+        // This footer would begin before the file does.
         bytes[size - 8..size - 4].copy_from_slice(&(21_u32 << 20).to_le_bytes());
         assert!(read_file(&bytes).unwrap_err().contains("does not end as a Parquet file"));
     }

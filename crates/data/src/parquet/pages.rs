@@ -1,8 +1,8 @@
-//! The pages of a Parquet file, decompressed here.
+//! The pages of a Parquet file, decompressed with a limit on their size.
 //!
-//! The reader's own codecs make room for what a page header claims, up to 2 GB a page and as many
-//! pages as there are columns; and its Zstandard is a C library. So it is told that nothing is
-//! compressed, and gets pages that have been decompressed with a limit.
+//! The reader's own codecs make room for as much as a page header claims, up to 2 GB a page, and there are as many
+//! pages as columns. Its Zstandard is a C library. So the reader is told that nothing is compressed, and gets
+//! pages that have been decompressed with a limit.
 
 use std::{
     fs::File,
@@ -29,17 +29,17 @@ use parquet::{
 
 type Result<T> = std::result::Result<T, ParquetError>;
 
-/// The most bytes of pages, decompressed, that the columns of a row group hold at one time: of each
-/// a dictionary and a page. Writers aim at a megabyte; a page holds at least one value, and no
-/// prompt comes near this.
+/// The most bytes of decompressed pages that the columns of a row group hold at one time. Each column holds a
+/// dictionary and a page. Writers aim at a megabyte. A page holds at least one value, and no prompt comes near
+/// this limit.
 const MAX_HELD: usize = 256 << 20;
 
-/// The most values of a page. Writers aim at some 20 000; a run of equal values takes a few bytes
-/// however long it is.
+/// The most values of a page. Writers aim at some 20 000. A run of equal values takes a few bytes, however long it
+/// is.
 const MAX_VALUES: u32 = 4 << 20;
 
-/// The most values in the lists of a row group. Which row they are of is not known here, and one row
-/// may claim them all: some 80 bytes each, once as the reader has them and once as JSON.
+/// The most values in the lists of a row group. It is not known here to which row they belong, and one row may
+/// claim them all. A value takes some 80 bytes, once in the reader and once as JSON.
 const MAX_IN_LISTS: u64 = 16 << 20;
 
 /// A Parquet file.
@@ -79,10 +79,10 @@ struct Group<'a> {
     budget: Arc<Budget>,
 }
 
-/// What the columns of a row group share.
+/// The budget that the columns of a row group share.
 #[derive(Default)]
 struct Budget {
-    /// The bytes of the pages that are open.
+    /// The bytes of the open pages.
     held: AtomicUsize,
     /// The values in lists that have been handed out.
     in_lists: AtomicU64,
@@ -121,10 +121,10 @@ impl RowGroupReader for Group<'_> {
 struct Decompressed {
     pages: SerializedPageReader<File>,
     codec: Compression,
-    /// Whether the column's values are in lists.
+    /// True if the column's values are in lists.
     in_lists: bool,
     budget: Arc<Budget>,
-    /// The bytes that this column has of the budget.
+    /// The bytes of the budget that this column takes.
     dictionary: usize,
     page: usize,
 }
@@ -154,7 +154,7 @@ impl PageReader for Decompressed {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         let Some(mut page) = self.pages.get_next_page()? else { return Ok(None) };
         self.admit(&page)?;
-        // The page before goes, and a dictionary stays.
+        // The page before this one goes, and a dictionary stays.
         let own = if page.is_dictionary_page() { &mut self.dictionary } else { &mut self.page };
         let others = self.budget.held.fetch_sub(*own, Relaxed) - *own;
         *own = 0;
@@ -201,7 +201,7 @@ impl Iterator for Decompressed {
     }
 }
 
-/// Whether pages of that codec can be read; in words if not.
+/// Tells whether pages of that codec can be read. The error says in words why not.
 pub(super) fn check_codec(codec: Compression) -> std::result::Result<(), String> {
     match codec {
         Compression::LZ4 | Compression::LZO => Err(format!(
@@ -212,11 +212,11 @@ pub(super) fn check_codec(codec: Compression) -> std::result::Result<(), String>
     }
 }
 
-/// A page's bytes, of which the first `kept` are not compressed; about `room` at most.
+/// Decompresses a page. Its first `kept` bytes are not compressed. The result has at most about `room` bytes.
 fn decompress(codec: Compression, page: &Bytes, kept: usize, room: usize) -> Result<Bytes> {
     let damaged = || ParquetError::General("a page contradicts its header".into());
     let (head, input) = page.split_at_checked(kept).ok_or_else(damaged)?;
-    // Of a page without values nothing is left to be compressed.
+    // A page without values has nothing left to decompress.
     if codec == Compression::UNCOMPRESSED || input.is_empty() {
         return Ok(page.clone());
     }
@@ -241,7 +241,7 @@ fn decompress(codec: Compression, page: &Bytes, kept: usize, room: usize) -> Res
     Ok(bytes.into())
 }
 
-/// Appends what a decoder gives, as far as the limit.
+/// Appends the output of a decoder, up to the limit.
 fn read(decoder: impl Read, bytes: &mut Vec<u8>, room: usize) -> Result<()> {
     let room = room.saturating_sub(bytes.len());
     let length = decoder.take(room as u64 + 1).read_to_end(bytes).map_err(external)?;
@@ -257,7 +257,7 @@ fn snappy(input: &[u8], most: usize) -> Result<Vec<u8>> {
     snap::raw::Decoder::new().decompress_vec(input).map_err(external)
 }
 
-/// The format does not say how long its content is, so room is made until it is enough.
+/// Decompresses LZ4. The format does not say how long its content is, so room is made until it is enough.
 fn lz4(input: &[u8], most: usize) -> Result<Vec<u8>> {
     let mut room = input.len().saturating_mul(8).max(1 << 16).min(most);
     loop {
@@ -293,8 +293,7 @@ mod tests {
 
     use super::*;
 
-    /// A file with one row: a list in each of the columns, of so many zeros, in runs that take a few
-    /// bytes.
+    /// Reads a file with one row. Each of its columns has a list of so many zeros, in runs that take a few bytes.
     fn lists(columns: usize, values: usize) -> Result<Vec<parquet::record::Row>> {
         let names: Vec<String> = (0..columns).map(|i| format!("repeated int32 c{i};")).collect();
         let schema = parse_message_type(&format!("message rows {{ {} }}", names.concat()))?;

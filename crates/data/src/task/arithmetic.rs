@@ -1,8 +1,11 @@
+//! Generates additions and multiplications, with worked solutions.
+
 use rand::{Rng, RngExt};
 
 use super::Sketch;
 
-/// Worked if `second_look` is there: the share of solutions that are worked twice.
+/// Makes an addition. Its solution is worked if `second_look` is given: the share of solutions that are worked
+/// twice.
 pub(super) fn addition(rng: &mut impl Rng, digits: u32, second_look: Option<f64>) -> Sketch {
     let (a, b) = (number(rng, digits), number(rng, digits));
     let sum = a + b;
@@ -33,18 +36,18 @@ pub(super) fn multiplication(rng: &mut impl Rng, digits: u32, worked: bool) -> S
     }
 }
 
-/// A number of 1 to `digits` digits, each count equally likely.
+/// Draws a number of 1 to `digits` digits. Each number of digits is equally likely.
 fn number(rng: &mut impl Rng, digits: u32) -> u64 {
     let length = rng.random_range(1..=digits);
     let lowest = if length == 1 { 0 } else { 10u64.pow(length - 1) };
     rng.random_range(lowest..10u64.pow(length))
 }
 
-/// Columns from the right, `digit+digit+carry=sum`.
+/// Writes the columns from the right, `digit+digit+carry=sum`.
 ///
-/// Every column has the same eight characters, the sum always two digits: a small model learns by
-/// position what it would otherwise have to learn by cases. A `slip` is written in place of its
-/// column's sum, and carried on.
+/// Every column has the same eight characters, and the sum always has two digits. So a small model learns by
+/// position what it would otherwise have to learn by cases. A `slip` is written in place of its column's sum, and
+/// carried on.
 fn columns(a: u64, b: u64, slip: Option<Slip>) -> String {
     let mut columns = Vec::new();
     let (mut left, mut right, mut carry) = (a, b, 0);
@@ -59,22 +62,22 @@ fn columns(a: u64, b: u64, slip: Option<Slip>) -> String {
     columns.join(",")
 }
 
-/// A column's sum that is wrong.
+/// A wrong sum of a column.
 #[derive(Clone, Copy)]
 struct Slip {
-    /// From the right, counted from 0.
+    /// The column, counted from 0 from the right.
     column: usize,
-    /// Is added to the sum, modulo 20.
+    /// The number that is added to the sum, modulo 20.
     off: u64,
 }
 
-/// One slip somewhere in the columns of a sum whose `larger` summand this is.
+/// Draws one slip somewhere in the columns of a sum. `larger` is its larger summand.
 fn slip(rng: &mut impl Rng, larger: u64) -> Slip {
     let columns = larger.checked_ilog10().unwrap_or(0) as usize + 1;
     Slip { column: rng.random_range(0..columns), off: rng.random_range(1..20) }
 }
 
-/// Partial products from the right, each followed by the sum so far, then the answer.
+/// Writes the partial products from the right, each followed by the sum so far, then the answer.
 fn multiplication_chain(a: u64, b: u64) -> String {
     let mut steps = Vec::new();
     let (mut rest, mut place, mut sum) = (b, 1, 0);
@@ -111,8 +114,8 @@ mod tests {
         );
     }
 
-    /// A solution that is worked twice ends with the right answer whatever its first half says, and
-    /// half of those first halves are wrong.
+    /// Checks that a solution that is worked twice ends with the right answer, whatever its first half says. Half
+    /// of the first halves are wrong.
     #[test]
     fn a_second_look_mends_a_slip() {
         let mut rng = firebrick_core::Seed::run(7).rng();

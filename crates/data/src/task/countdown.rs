@@ -1,8 +1,10 @@
+//! Generates countdown problems, in which given numbers make a target; every problem has a solution.
+
 use rand::{Rng, RngExt};
 
 use super::Sketch;
 
-/// Draws numbers and combines them at random until one is left, which is the target.
+/// Draws numbers and combines them at random until one number is left, which is the target.
 pub(super) fn countdown(
     rng: &mut impl Rng,
     numbers: u32,
@@ -28,7 +30,7 @@ pub(super) fn countdown(
 struct Expression {
     text: String,
     value: u64,
-    /// 3 for a number, 2 for a product or quotient, 1 for a sum or difference.
+    /// The strength of binding: 3 for a number, 2 for a product or quotient, 1 for a sum or difference.
     binding: u8,
 }
 
@@ -48,9 +50,9 @@ fn solution(rng: &mut impl Rng, given: &[u64], max_value: u64) -> Expression {
     parts.swap_remove(0)
 }
 
-/// The operators that lead from two values to a whole one in range.
+/// Returns the operators that lead from two values to a whole value in range.
 ///
-/// There is always one: unequal values can be subtracted, equal ones above 1 divided, and two ones
+/// There is always an operator: unequal values can be subtracted, equal values above 1 divided, and two ones
 /// added, since `max_value` is at least 2.
 fn ways(larger: u64, smaller: u64, max_value: u64) -> Vec<(char, u64)> {
     let quotient = larger.is_multiple_of(smaller) && smaller > 1;
@@ -66,7 +68,7 @@ fn ways(larger: u64, smaller: u64, max_value: u64) -> Vec<(char, u64)> {
     .collect()
 }
 
-/// Writes brackets only where the value needs them.
+/// Combines two expressions. Brackets are written only if the value needs them.
 fn combine(left: &Expression, operator: char, right: &Expression, value: u64) -> Expression {
     let binding = if matches!(operator, '*' | '/') { 2 } else { 1 };
     let bracketed = |part: &Expression, needed: bool| {

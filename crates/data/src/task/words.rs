@@ -1,8 +1,11 @@
+//! Generates sums in words, and stories that take several operations to count.
+
 use rand::{Rng, RngExt};
 
 use super::Sketch;
 
-/// A sum, or where that is asked for a difference that is not below 0, in words; each number has `digits` digits.
+/// Makes a sum in words. With `differences`, half of the problems are differences that are not below 0. Each
+/// number has `digits` digits.
 pub(super) fn sum(rng: &mut impl Rng, digits: u32, differences: bool) -> Sketch {
     let lowest = if digits == 1 { 0 } else { 10u64.pow(digits - 1) };
     let mut number = || rng.random_range(lowest..10u64.pow(digits));
@@ -21,9 +24,9 @@ pub(super) fn sum(rng: &mut impl Rng, digits: u32, differences: bool) -> Sketch 
     }
 }
 
-/// A story about somebody's things, which takes exactly `steps` operations to count.
+/// Makes a story about somebody's things, which takes exactly `steps` operations to count.
 ///
-/// The key is what happens, with its numbers: who it happens to, and with which things, makes no other problem.
+/// The key is the events with their numbers. Other people or other things make no other problem.
 pub(super) fn story(rng: &mut impl Rng, steps: u32) -> Sketch {
     let (name, pronoun) = NAMES[rng.random_range(0..NAMES.len())];
     let things = THINGS[rng.random_range(0..THINGS.len())];
@@ -39,7 +42,7 @@ pub(super) fn story(rng: &mut impl Rng, steps: u32) -> Sketch {
         key.extend(event.key());
         let told = event.tell(things);
         match event {
-            // The end of a story asks for something else than the things.
+            // The end of a story asks for something else than the number of things.
             Event::Shares { .. } | Event::Sells { .. } => question = told.replace("{name}", name),
             _ => {
                 text.push(' ');
@@ -79,7 +82,7 @@ const THINGS: [&str; 12] = [
     "shells", "stamps", "stickers",
 ];
 
-/// What happens to somebody's things.
+/// An event that changes somebody's things.
 #[derive(Clone, Copy)]
 enum Event {
     Finds {
@@ -94,11 +97,11 @@ enum Event {
     },
     Doubles,
     Halves,
-    /// Among friends, at a story's end.
+    /// The things are shared among friends, at a story's end.
     Shares {
         friends: u64,
     },
-    /// Each thing at this price, at a story's end.
+    /// Each thing is sold at this price, at a story's end.
     Sells {
         price: u64,
     },
@@ -107,7 +110,7 @@ enum Event {
 impl Event {
     /// Draws an event that `count` things allow, of at most `left` operations.
     fn draw(rng: &mut impl Rng, count: u64, left: u32) -> Event {
-        // Some can always be found, or given away where there are very many: so this ends.
+        // Some things can always be found, or given away if there are very many. So this ends.
         loop {
             let event = match rng.random_range(0..7) {
                 0 => Event::Finds { more: rng.random_range(2..=30) },
@@ -139,7 +142,7 @@ impl Event {
             }
     }
 
-    /// Operations that it takes.
+    /// Returns the number of operations that the event takes.
     fn steps(self) -> u32 {
         if matches!(self, Event::Buys { .. }) { 2 } else { 1 }
     }
@@ -156,7 +159,7 @@ impl Event {
         }
     }
 
-    /// The sentence, about `{who}` or, in a question, `{name}`.
+    /// Tells the event in a sentence about `{who}` or, in a question, about `{name}`.
     fn tell(self, things: &str) -> String {
         match self {
             Event::Finds { more } => format!("{{who}} finds {more} more {things}."),
@@ -177,7 +180,7 @@ impl Event {
         }
     }
 
-    /// Writes its operations down, and gives what there is after them.
+    /// Writes the event's operations down, and returns their result.
     fn work(self, count: u64, working: &mut Vec<String>) -> u64 {
         let mut step = |a: u64, operator: char, b: u64, result: u64| {
             working.push(format!("{a} {operator} {b} = {result}"));
@@ -202,7 +205,7 @@ impl Event {
 mod tests {
     use super::*;
 
-    /// Stories are worked by their own numbers, in order, with as many operations as were asked for.
+    /// Checks that stories are worked by their own numbers, in order, with as many operations as were asked for.
     #[test]
     fn a_story_takes_the_steps_asked_for() {
         let mut rng = firebrick_core::Seed::run(7).rng();

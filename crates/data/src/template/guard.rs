@@ -1,3 +1,5 @@
+//! Guards against templates that would overflow the compiler or make texts without end.
+
 use minijinja::{
     Environment, Error, ErrorKind, State, Value,
     machinery::{Instruction, Instructions, Token, tokenize},
@@ -11,12 +13,12 @@ use super::{
     weight::{ITEM, charge, length, too_much, weigh, weigh_outside},
 };
 
-/// The longest template. Published ones have up to some 20 kB.
+/// The longest template, in bytes. Published templates have up to some 20 kB.
 const MAX_SOURCE: usize = 256 << 10;
-/// The tokens of one tag, and the tags that continue an `if`. Both nest in the compiler, which
-/// recurses: a sum of 100,000 terms overflowed its stack.
+/// The most tokens of one tag, and the most tags that continue an `if`. Both nest in the compiler, which recurses:
+/// a sum of 100,000 terms overflowed its stack.
 const MAX_TOKENS: usize = 500;
-/// The numbers that a constant may be multiplied with, and what all such products may come to.
+/// The largest number that a constant may be multiplied with, and the largest size of all such products together.
 const MAX_FACTOR: u64 = 1000;
 const MAX_PRODUCTS: u64 = 64 << 20;
 
@@ -34,7 +36,7 @@ pub(super) fn check_source(source: &str, syntax: SyntaxConfig) -> Result<(), Err
             Token::TemplateData(_) | Token::VariableStart | Token::BlockStart => {
                 (tokens, products, characters, largest) = (0, 0, 0, 0);
             }
-            // The compiler computes constants, so a product of constants is made right here.
+            // The compiler computes constants, so it would make a product of constants before anything is weighed.
             Token::VariableEnd | Token::BlockEnd if products > 0 => {
                 let factors = MAX_FACTOR.saturating_pow(products);
                 let size = characters.max(1).saturating_mul(factors);
@@ -60,13 +62,13 @@ pub(super) fn check_source(source: &str, syntax: SyntaxConfig) -> Result<(), Err
     Ok(())
 }
 
-/// The same program with a limit on all that it makes.
+/// Returns the program with a limit on all that it makes.
 ///
-/// Fuel bounds how many instructions run, but one can double a text, and forty of those fill any
-/// memory. The interpreter has no hook at its operators, so each that can make or read something
-/// large is put between two that weigh it, filters named by what cannot be written in a template.
-/// What an instruction makes is no larger than what it was given, but for a product (which the
-/// interpreter ends at 100 MB) and a few filters, which are asked before.
+/// Fuel bounds how many instructions run. But one instruction can double a text, and forty of those fill any
+/// memory. The interpreter has no hook at its operators. So each instruction that can make or read something large
+/// is put between two filters that weigh it. No template can write the names of these filters. An instruction
+/// makes nothing larger than its inputs, except for a product (which the interpreter ends at 100 MB) and a few
+/// filters, which are asked before.
 pub(super) fn guarded<'a>(program: &Instructions<'a>) -> Result<Instructions<'a>, Error> {
     let mut steps: Vec<(Vec<Instruction<'a>>, usize)> = Vec::new();
     let mut at: u32 = 0;
@@ -107,7 +109,7 @@ fn expand<'a>(instruction: &Instruction<'a>) -> Result<Vec<Instruction<'a>>, Err
     };
     let one = instruction.clone();
     Ok(match instruction {
-        // What is written by the template itself also goes through the formatter.
+        // Text that the template itself writes also goes through the formatter.
         I::EmitRaw(text) => vec![I::LoadConst(Value::from(*text)), I::Emit],
         I::GetItem => vec![I::Swap, filter("<outside>", 1), I::Swap, one],
         I::SetAttr(_) => vec![I::Swap, filter("<keep>", 1), I::Swap, one],
@@ -165,7 +167,7 @@ pub(super) fn add_guards(environment: &mut Environment<'static>) {
         let (operator, sides) = called(state, &all)?;
         python::compare(state, operator, sides)
     });
-    // As a list's item: a namespace in a namespace would be one inside another value.
+    // The value is weighed as a list's item. A namespace in a namespace would be one inside another value.
     environment.add_filter("<keep>", |state: &mut State, value: Value| {
         weigh(state, &Value::from(vec![value.clone()])).map(|()| value)
     });
@@ -194,7 +196,7 @@ pub(super) fn add_guards(environment: &mut Environment<'static>) {
     });
 }
 
-/// The name and the arguments of what is called, weighed.
+/// Returns the name and the arguments of a call, weighed.
 fn called<'a>(state: &mut State, all: &'a [Value]) -> Result<(&'a str, &'a [Value]), Error> {
     let Some((name, arguments)) = all.split_last() else { return Err(too_much()) };
     let name = name.as_str().unwrap_or_default();
@@ -208,13 +210,13 @@ fn called<'a>(state: &mut State, all: &'a [Value]) -> Result<(&'a str, &'a [Valu
     Ok((name, arguments))
 }
 
-/// What a call may make beyond what it is given.
+/// Returns the size that a call may make beyond the size of its arguments.
 fn growth(name: &str, arguments: &[Value]) -> Result<usize, Error> {
     let text = |place: usize| arguments.get(place).and_then(Value::as_str).unwrap_or_default();
     let all: usize = arguments.iter().map(length).sum();
     Ok(match name {
         "replace" => text(0).matches(text(1)).count().saturating_mul(text(2).len()),
-        // As a filter it has the items first, as a method the separator.
+        // The filter `join` has the items first, the method `join` the separator.
         "join" => {
             let items = arguments.iter().map(length).max().unwrap_or_default();
             let separator = text(1).len().max(text(0).len());
@@ -267,7 +269,8 @@ fn slice(
     python::slice(&value, &start, &stop, &step)
 }
 
-/// The value that a loop goes over. A text becomes its characters, so that the loop knows which is the last.
+/// Returns the value that a loop goes over. A text becomes its characters, so that the loop knows which is the
+/// last.
 fn looped(state: &mut State, value: Value) -> Result<Value, Error> {
     weigh_outside(state, &value)?;
     match value.as_str() {

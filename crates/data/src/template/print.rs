@@ -1,13 +1,15 @@
+//! Prints values in templates as Python would.
+
 use std::fmt::Write;
 
 use minijinja::{Value, value::ValueKind};
 
 use crate::python_json::float;
 
-/// A value as Python prints it: the interpreter's own words, but for floats, which it writes as Rust
-/// does (`1e-7` for `1e-07`), and for texts inside lists and objects, which it quotes as Rust does.
+/// Writes a value as Python prints it. The interpreter writes most values so, but not floats, which it writes as
+/// Rust does (`1e-7` for `1e-07`), and not texts inside lists and objects, which it quotes as Rust does.
 ///
-/// The value has to be weighed: this recurses.
+/// The value has to be weighed before, because this function recurses.
 pub(super) fn print(value: &Value) -> String {
     match value.kind() {
         ValueKind::Number if !value.is_integer() => {
@@ -38,7 +40,7 @@ fn items(list: &Value) -> Vec<String> {
     list.try_iter().into_iter().flatten().map(|item| quoted(&item)).collect()
 }
 
-/// A value inside another: texts are in quotes.
+/// Writes a value inside another value. Texts are in quotes.
 fn quoted(value: &Value) -> String {
     let Some(text) = value.as_str() else {
         return if value.is_undefined() { "Undefined".to_owned() } else { print(value) };
@@ -67,7 +69,7 @@ fn quoted(value: &Value) -> String {
     quoted
 }
 
-/// True where Python shows a character as it is. Rust escapes the same ones, and two kinds more: quotes,
+/// Tells whether Python shows a character as it is. Rust escapes the same characters, and two kinds more: quotes,
 /// and marks that have nothing before them to be joined to.
 fn is_printable(c: char) -> bool {
     matches!(c, '"' | '\'') || String::from_iter(['a', c]).escape_debug().nth(1) == Some(c)

@@ -1,4 +1,4 @@
-//! Differences between Jinja, which is Python, and the interpreter.
+//! Filters, methods and comparisons as Python has them, where the template interpreter differs.
 
 use minijinja::{
     Environment, Error, ErrorKind, State, Value, filters,
@@ -8,9 +8,9 @@ use minijinja_contrib::pycompat;
 
 use super::print::print;
 
-/// Filters that make a text of what they are given.
+/// The filters that make a text of their input.
 const OF_TEXTS: [&str; 5] = ["upper", "lower", "title", "capitalize", "replace"];
-/// Filters that iterate over what they are given.
+/// The filters that iterate over their input.
 const OF_LISTS: [&str; 8] = ["join", "list", "max", "min", "reverse", "sort", "sum", "unique"];
 
 /// Adds the filters and tests that differ.
@@ -51,8 +51,8 @@ pub(super) fn add_words(environment: &mut Environment<'static>) {
     });
 }
 
-/// The value that the filter `name` gets in the place of `value`; `is_alone` says that no arguments
-/// have names.
+/// Returns the value that the filter `name` gets in the place of `value`. `is_alone` is true if no argument has a
+/// name.
 pub(super) fn received(name: &str, value: &Value, is_alone: bool) -> Result<Value, Error> {
     Ok(match (name, value.as_str()) {
         (_, None) if value.is_none() && OF_LISTS.contains(&name) => return Err(not_iterable()),
@@ -82,7 +82,7 @@ pub(super) fn method(
     })
 }
 
-/// `left < right` and its like, for what Python can compare; `left in right`.
+/// Computes `left < right` and its like, for values that Python can compare, and `left in right`.
 pub(super) fn compare(state: &mut State, operator: &str, sides: &[Value]) -> Result<Value, Error> {
     let [left, right] = sides else { return Err(refused(operator)) };
     let kinds = (left.kind(), right.kind());
@@ -106,7 +106,7 @@ pub(super) fn compare(state: &mut State, operator: &str, sides: &[Value]) -> Res
     }))
 }
 
-/// `value[start:stop:step]`.
+/// Computes `value[start:stop:step]`.
 pub(super) fn slice(
     value: &Value,
     start: &Value,
@@ -154,7 +154,7 @@ pub(super) fn slice(
     }
 }
 
-/// White space, as Python has it.
+/// Tells whether a character is white space in Python.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\x1c'..='\x1f')
 }

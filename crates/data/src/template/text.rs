@@ -1,11 +1,13 @@
+//! Text templates: texts with gaps, in the language of chat templates and within their limits.
+
 use minijinja::{Environment, UndefinedBehavior};
 use serde_json::{Map, Value};
 
 use super::{environment, evaluated, guard, syntax, template_error};
 use crate::DataError;
 
-/// A text with gaps, in the language of chat templates and with their bounds. A variable that is not there is an error,
-/// and no empty text.
+/// A text with gaps, in the language of chat templates and with their bounds. A missing variable is an error, not
+/// an empty text.
 ///
 /// ```
 /// use firebrick_data::TextTemplate;
@@ -24,10 +26,10 @@ pub struct TextTemplate {
 }
 
 impl TextTemplate {
-    /// A template from its text; `place` is where messages say that it is from.
+    /// Makes a template from its text. Messages say that it is from `place`.
     ///
     /// # Errors
-    /// When the template has a syntax error.
+    /// Fails if the template has a syntax error.
     pub fn new(place: impl Into<String>, source: &str) -> Result<Self, DataError> {
         let place = place.into();
         let mut environment = environment();
@@ -38,10 +40,10 @@ impl TextTemplate {
         Ok(TextTemplate { environment, place })
     }
 
-    /// The text with its gaps filled.
+    /// Fills the gaps of the text.
     ///
     /// # Errors
-    /// When a variable is missing, or the template is wrong or runs out of its budget.
+    /// Fails if a variable is missing, or the template is wrong or runs out of its budget.
     pub fn fill(&self, variables: &Map<String, Value>) -> Result<String, DataError> {
         let template = self.environment.get_template("text");
         template

@@ -1,3 +1,5 @@
+//! Weighs the values that a rendering makes, and limits their sum.
+
 use minijinja::{
     Error, ErrorKind, State, Value,
     value::{DynObject, ValueKind},
@@ -5,45 +7,45 @@ use minijinja::{
 
 /// The largest value that a template may make or use, in the units of [`weigh`]: about bytes.
 pub(super) const MAX_VALUE: usize = 4 << 20;
-/// What a rendering may make and use in all: what it keeps at one time cannot be more, and what it
-/// does takes time in proportion. A conversation of 100 kB takes some 1 MB.
+/// The most that a rendering may make and use in all. It can't keep more at one time, and its time grows in
+/// proportion. A conversation of 100 kB takes some 1 MB.
 const MAX_TOTAL: usize = 256 << 20;
-/// What a value weighs beside its text: its place in a list or an object.
+/// The weight of a value beside its text, for its place in a list or an object.
 pub(super) const ITEM: usize = 32;
-/// Values nested deeper are refused, because printing or dropping them recurses.
+/// The deepest nesting of values. Deeper values are refused, because printing or dropping them recurses.
 const MAX_DEPTH: usize = 100;
 
-/// What a rendering has used so far.
+/// The amounts that a rendering has used so far.
 #[derive(Default)]
 struct Spent {
     total: usize,
     written: usize,
 }
 
-/// Takes the weight of `value`, all that is in it included, from what the rendering may spend.
+/// Takes the weight of `value`, with everything in it, from the amount that the rendering may spend.
 ///
-/// A value that occurs twice counts twice, as it does when it is printed. The walk ends where the
-/// limit does, so it is itself bounded.
+/// A value that occurs twice counts twice, as it does when it is printed. The walk ends at the limit, so it is
+/// itself bounded.
 pub(super) fn weigh(state: &mut State, value: &Value) -> Result<(), Error> {
     let mut room = MAX_VALUE;
     walk(value, &mut room, 0)?;
     charge(state, MAX_VALUE - room)
 }
 
-/// Takes the weight of what is at hand without looking inside: what it costs to index into a value
-/// or to begin a loop over it.
+/// Takes the weight of a value without looking inside it. This is the cost of indexing into the value, or of
+/// beginning a loop over it.
 pub(super) fn weigh_outside(state: &mut State, value: &Value) -> Result<(), Error> {
     charge(state, ITEM + length(value))
 }
 
-/// Takes `amount` from what the rendering may spend.
+/// Takes `amount` from the amount that the rendering may spend.
 pub(super) fn charge(state: &mut State, amount: usize) -> Result<(), Error> {
     let spent = state.get_or_insert_extension_with(Spent::default);
     spent.total = spent.total.saturating_add(amount);
     if amount > MAX_VALUE || spent.total > MAX_TOTAL { Err(too_much()) } else { Ok(()) }
 }
 
-/// Counts what is written, into the result or into a variable.
+/// Counts bytes that are written, into the result or into a variable.
 pub(super) fn charge_written(state: &mut State, bytes: usize, limit: usize) -> Result<(), Error> {
     let spent = state.get_or_insert_extension_with(Spent::default);
     spent.written = spent.written.saturating_add(bytes);
@@ -54,12 +56,12 @@ pub(super) fn too_much() -> Error {
     Error::new(ErrorKind::OutOfFuel, "the template makes too much of too little")
 }
 
-/// The bytes of a text, the items of anything else.
+/// Returns the bytes of a text, or the items of anything else.
 pub(super) fn length(value: &Value) -> usize {
     match (value.as_str(), value.as_bytes()) {
         (Some(text), _) => text.len(),
         (None, Some(bytes)) => bytes.len(),
-        // What does not know its length is a generator, which makes its items one by one.
+        // A value that does not know its length is a generator, which makes its items one by one.
         (None, None) => value.len().unwrap_or_default(),
     }
 }

@@ -1,3 +1,5 @@
+//! A new tokenizer that has one token for each character of an alphabet.
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
@@ -6,14 +8,13 @@ use super::Tokenizer;
 use crate::DataError;
 
 impl Tokenizer {
-    /// A tokenizer from nothing: one token for each character of `alphabet`.
+    /// Makes a tokenizer from nothing, with one token for each character of `alphabet`.
     ///
-    /// Ids are `<pad>` 0, `<eos>` 1, then the characters in the order given. Text goes to tokens
-    /// and back unchanged, spaces and line ends included; a character outside the alphabet is an
-    /// error.
+    /// The ids are `<pad>` 0, `<eos>` 1, then the characters in the order given. Text goes to tokens and back
+    /// unchanged, spaces and line ends included. A character outside the alphabet is an error.
     ///
     /// # Errors
-    /// When the alphabet is empty or has a character twice.
+    /// Fails if the alphabet is empty or has a character twice.
     pub fn characters(alphabet: &str) -> Result<Self, DataError> {
         let place = format!("a character tokenizer over {alphabet:?}");
         let mut vocabulary = Map::new();
@@ -40,14 +41,13 @@ impl Tokenizer {
     }
 }
 
-/// The files of a character tokenizer, as `transformers` would write them.
+/// Makes the files of a character tokenizer, as `transformers` would write them.
 ///
-/// The model is a byte-level BPE that is only ever asked for whole words, each of one character.
-/// It refuses an unknown one, because the token that it would put instead is not in the vocabulary.
-/// A word list would do the same here, but transformers 5 rebuilds the tokenizer of a `qwen2`
-/// folder from its vocabulary alone, as Qwen's own: spaces and line ends, which a word list spells
-/// as they are, were silently dropped. (It still drops characters beyond ASCII, unless it is asked
-/// for a `PreTrainedTokenizerFast`.)
+/// The model is a byte-level BPE that is only ever asked for whole words, each of one character. It refuses an
+/// unknown character, because the token that it would put instead is not in the vocabulary. A word list would do
+/// the same here. But transformers 5 rebuilds the tokenizer of a `qwen2` folder from its vocabulary alone, as
+/// Qwen's own. A word list spells spaces and line ends as they are, and these were silently dropped. (transformers
+/// still drops characters beyond ASCII, unless it is asked for a `PreTrainedTokenizerFast`.)
 fn character_files(vocabulary: Map<String, Value>) -> BTreeMap<&'static str, Vec<u8>> {
     let special = |id: u32, content: &str| {
         json!({
@@ -102,8 +102,8 @@ fn character_files(vocabulary: Map<String, Value>) -> BTreeMap<&'static str, Vec
     .into()
 }
 
-/// `text` as a byte-level vocabulary spells it: a character for each byte, itself where Latin-1 has
-/// a visible one, else the next from U+0100 on (Radford et al. 2019).
+/// Spells `text` as a byte-level vocabulary does, with a character for each byte. The character is the byte itself
+/// if Latin-1 has a visible character there, else the next one from U+0100 on (Radford et al. 2019).
 fn byte_level(text: &str) -> String {
     let visible = |byte: u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
     let spell = |byte: u8| {

@@ -1,13 +1,15 @@
+//! Facts about a tokenizer for `firebrick inspect`.
+
 use firebrick_core::TokenId;
 
 use super::Tokenizer;
 
-/// What a person may want to know of a tokenizer; tokens are given as the vocabulary spells them.
+/// The facts about a tokenizer that a person may want to know. Tokens are given as the vocabulary spells them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenizerFacts {
-    /// How many tokens there are, added ones included.
+    /// The number of tokens, added tokens included.
     pub tokens: usize,
-    /// The rows that an embedding needs; more than `tokens` where ids have holes.
+    /// The number of rows that an embedding needs. It is more than `tokens` if ids have holes.
     pub rows: usize,
     /// The token before every text, if the tokenizer names one.
     pub bos: Option<(TokenId, String)>,
@@ -17,12 +19,12 @@ pub struct TokenizerFacts {
     pub pad: (TokenId, String),
     /// Every token that ends generation, `eos` first.
     pub stop: Vec<(TokenId, String)>,
-    /// What is put around plain text, in order; empty when nothing is.
+    /// The tokens that are put around plain text, in order. The list is empty if there are none.
     pub around_text: Vec<(TokenId, String)>,
 }
 
 impl Tokenizer {
-    /// What a person may want to know.
+    /// Returns the facts that a person may want to know.
     pub fn facts(&self) -> TokenizerFacts {
         let spell = |id: TokenId| (id, self.inner.id_to_token(id).unwrap_or_default());
         TokenizerFacts {
@@ -32,7 +34,7 @@ impl Tokenizer {
             eos: spell(self.eos),
             pad: spell(self.pad),
             stop: self.stop.iter().copied().map(spell).collect(),
-            // What is put around no text is all that comes of it.
+            // An empty text gives only the tokens that are put around a text.
             around_text: self.encode("", true).unwrap_or_default().into_iter().map(spell).collect(),
         }
     }

@@ -1,13 +1,15 @@
+//! Turns tokens into text one by one, as they are sampled.
+
 use firebrick_core::TokenId;
 use serde_json::json;
 
 use super::Tokenizer;
 
-/// Turns tokens into text one by one, without special tokens.
+/// A streamer, which turns tokens into text one by one, without special tokens.
 ///
-/// A token is not always a piece of text: a character may be spread over several, and some decoders
-/// take a space off the very first. So a streamer says what can no longer change, and keeps the
-/// rest for later. All that it says, joined, is what [`Tokenizer::decode`] makes of all tokens.
+/// A token is not always a piece of text: a character may be spread over several tokens, and some decoders take a
+/// space off the very first token. So a streamer says the text that can no longer change, and keeps the rest for
+/// later. Everything that it says, joined, is the text that [`Tokenizer::decode`] makes of all tokens.
 ///
 /// ```
 /// use firebrick_data::Tokenizer;
@@ -23,15 +25,15 @@ use super::Tokenizer;
 pub struct Streamer<'a> {
     tokenizer: &'a Tokenizer,
     decoder: Decoder,
-    /// The tokens of the piece that was said last, then those that are not said yet. A decoder
-    /// treats the first token of a text differently, so there is always one in front.
+    /// The tokens of the piece that was said last, then the tokens that are not said yet. A decoder treats the
+    /// first token of a text differently, so there is always a token in front.
     window: Vec<TokenId>,
-    /// How many tokens of the window are said, and how many bytes of text they are.
+    /// The number of tokens of the window that are said, and the number of bytes of their text.
     said: (usize, usize),
 }
 
 impl Tokenizer {
-    /// What says the text of tokens as they come.
+    /// Makes a streamer, which says the text of tokens as they come.
     pub fn streamer(&self) -> Streamer<'_> {
         let decoder = Decoder::of(&self.inner);
         Streamer { tokenizer: self, decoder, window: Vec::new(), said: (0, 0) }
@@ -39,7 +41,7 @@ impl Tokenizer {
 }
 
 impl Streamer<'_> {
-    /// Takes the next token, and gives the text that is certain since the last call; often empty.
+    /// Takes the next token, and returns the text that is certain since the last call. It is often empty.
     ///
     /// Special tokens, and ids outside the vocabulary, have no text.
     pub fn push(&mut self, token: TokenId) -> String {
@@ -51,7 +53,7 @@ impl Streamer<'_> {
         self.window.push(token);
         let open = match self.decoder {
             Decoder::AtTheEnd => true,
-            // Whether bytes are text is decided for a run of them as a whole.
+            // A run of bytes is text as a whole, or not at all.
             Decoder::Bytes => is_byte(&text),
             Decoder::Plain => false,
         };
@@ -60,7 +62,7 @@ impl Streamer<'_> {
         }
         let (tokens, bytes) = self.said;
         let mut text = self.tokenizer.decode(&self.window, true);
-        // The replacement character is what an unfinished character looks like.
+        // An unfinished character looks like the replacement character.
         if text.len() <= bytes || text.ends_with(char::REPLACEMENT_CHARACTER) {
             return String::new();
         }
@@ -70,22 +72,22 @@ impl Streamer<'_> {
         text.split_off(bytes)
     }
 
-    /// The text that was still kept back.
+    /// Returns the text that was still kept back.
     pub fn finish(self) -> String {
         self.tokenizer.decode(&self.window, true).split_off(self.said.1)
     }
 }
 
-/// How far a decoder looks.
+/// The reach of a decoder.
 #[derive(Clone, Copy)]
 enum Decoder {
-    /// The text of a token depends on no later one, but for characters that are not complete.
+    /// The text of a token depends on no later token, except for characters that are not complete.
     Plain,
-    /// As sentencepiece does: characters outside the vocabulary are runs of byte tokens, and a run
-    /// that is no text loses also those of its bytes that were.
+    /// The decoder works as sentencepiece does. Characters outside the vocabulary are runs of byte tokens. A run
+    /// that is no text loses even those of its bytes that were text.
     Bytes,
-    /// It may join or clean up text across any tokens, so nothing is certain before the end. No
-    /// family of causal language models has one.
+    /// The decoder may join or clean up text across any tokens, so nothing is certain before the end. No family of
+    /// causal language models has such a decoder.
     AtTheEnd,
 }
 
@@ -109,7 +111,7 @@ impl Decoder {
     }
 }
 
-/// Whether a token stands for one byte, as `<0x0A>` does.
+/// Tells whether a token stands for one byte, as `<0x0A>` does.
 fn is_byte(token: &str) -> bool {
     token.len() == 6 && token.starts_with("<0x") && token.ends_with('>')
 }
@@ -123,7 +125,8 @@ mod tests {
 
     use super::*;
 
-    /// Bytes and words in the ways of the usual decoders, with two special tokens in front.
+    /// Makes a tokenizer with bytes and words in the ways of the usual decoders, and with two special tokens in
+    /// front.
     fn tokenizer(decoder: Value) -> Tokenizer {
         let words = ["▁", "▁a", "b", "é", "�", " .", "##s", "", "<0x", "Ġ", "ð", "Ł", "ĺ", "Ģ"];
         let bytes = [0x41, 0x0a, 0xe2, 0x82, 0xac, 0xff].map(|byte: u8| format!("<0x{byte:02X}>"));

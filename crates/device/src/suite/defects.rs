@@ -1,3 +1,5 @@
+//! Cases of the suite: known defects of burn.
+
 use burn::tensor::{Device, Tensor};
 use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch};
 
@@ -9,10 +11,11 @@ use super::{
 };
 use crate::{Failure, Precision, Tolerance};
 
-/// Where burn is known to have failed on some device.
+/// Returns the cases in which burn is known to have failed on some device.
 ///
-/// A Vulkan device without `VK_KHR_workgroup_memory_explicit_layout` needs no case of its own: kernels
-/// that share memory, which cubecl then lays out itself, are the first matmuls and reductions above.
+/// A Vulkan device without `VK_KHR_workgroup_memory_explicit_layout` needs no case of its own. On such a device
+/// cubecl itself lays out the memory that kernels share, and the first matmuls and reductions above are such
+/// kernels.
 pub(super) fn cases() -> Vec<Case> {
     let f16 = Case {
         name: "defects/burn_4949",
@@ -29,8 +32,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A matrix times a column, then elementwise operations: fusion chose a kernel for a row times a
-/// matrix (<https://github.com/tracel-ai/burn/issues/5122>).
+/// Multiplies a matrix by a column and goes on with elementwise operations. Fusion chose a kernel for a row times
+/// a matrix (<https://github.com/tracel-ai/burn/issues/5122>).
 fn burn_5122(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for [rows, width] in [[4, 3], [5, 3], [64, 64]] {
@@ -46,10 +49,10 @@ fn burn_5122(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Aligned rows are measured first; rows of like length that are not aligned, and aligned ones cut
-/// from longer, then find the same entry in the cache of choices, and with it a kernel that refuses
-/// them. The panic was lost and the result never written
-/// (<https://github.com/tracel-ai/burn/issues/5352>, <https://github.com/tracel-ai/cubek/pull/573>).
+/// Measures aligned rows first. Rows of like length that are not aligned, and aligned rows cut from longer rows,
+/// then find the same entry in the cache of choices, and with it a kernel that refuses them. The panic was lost
+/// and the result never written (<https://github.com/tracel-ai/burn/issues/5352>,
+/// <https://github.com/tracel-ai/cubek/pull/573>).
 fn burn_5352(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for round in 0..2 {
@@ -63,9 +66,9 @@ fn burn_5352(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Single tokens after their prompt, over the cache, against one pass over all: with fusion and
-/// autotune together the cached pass was wrong (<https://github.com/tracel-ai/burn/issues/5257>).
-/// Read back only at the end, so that all of it may be fused.
+/// Compares single tokens after their prompt, over the cache, with one pass over all tokens. With fusion and
+/// autotune together the cached pass was wrong (<https://github.com/tracel-ai/burn/issues/5257>). The results are
+/// read back only at the end, so that all of the work may be fused.
 fn burn_5257(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(device)?;
     let prompt = tokens(0, 6);
@@ -84,12 +87,12 @@ fn burn_5257(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(vec![Array::with_expected("hidden", values(decoded)?, expected)])
 }
 
-/// Memory that training takes and keeps: twenty steps must hold no more than three did, neither at
-/// their end nor after everything was dropped (<https://github.com/tracel-ai/burn/issues/5212>,
-/// <https://github.com/tracel-ai/burn/issues/4302>). A device that does not tell is skipped.
+/// Measures the memory that training takes and keeps. Twenty steps must hold no more than three steps did, neither
+/// at their end nor after everything was dropped (<https://github.com/tracel-ai/burn/issues/5212>,
+/// <https://github.com/tracel-ai/burn/issues/4302>). A device that does not tell its memory is skipped.
 fn burn_5212(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
-    // Small buffers come and go with the device's own queue, some 10 kB of them. Seventeen steps
-    // that leak one batch of hidden states each are 170 kB more.
+    // Small buffers come and go with the device's own queue, some 10 kB in all. Seventeen steps that leak one
+    // batch of hidden states each are 170 kB more.
     const ALLOWED: u64 = 64 << 10;
     if device.memory_pool_usage().is_none() {
         return Ok(Vec::new());
@@ -120,7 +123,7 @@ fn burn_5212(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     ])
 }
 
-/// f16 products of shapes that fill no tile: with autotune some of its kernels failed
+/// Multiplies f16 matrices of shapes that fill no tile. With autotune some kernels for them failed
 /// (<https://github.com/tracel-ai/burn/issues/4949>).
 fn burn_4949(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     [[100, 66, 130], [3, 130, 5]]

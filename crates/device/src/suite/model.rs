@@ -1,3 +1,5 @@
+//! Cases of the suite: a model's forward pass, decoding, log-probabilities and gradients.
+
 use burn::{
     module::{Module, ModuleVisitor, Param},
     optim::GradientsParams,
@@ -36,7 +38,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A case whose matrices are multiplied in bf16.
+/// Makes a case whose matrices are multiplied in bf16.
 fn in_bf16(
     name: &'static str,
     tolerance: Tolerance,
@@ -45,9 +47,9 @@ fn in_bf16(
     Case { name, precision: Precision::Bf16, tolerance, compute }
 }
 
-/// Hidden states and logits of ragged rows, padded on either side: rotary positions, two query
-/// heads to a key head, the causal mask and that of the padding. On the left a query of padding
-/// sees no key at all.
+/// Computes hidden states and logits of ragged rows, padded on either side. They take rotary positions, two query
+/// heads to a key head, the causal mask and the mask of the padding. On the left a query of padding sees no key at
+/// all.
 fn hidden(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(device)?.with_compute(compute(precision));
     let rows: Vec<Vec<TokenId>> =
@@ -62,21 +64,22 @@ fn hidden(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> 
     ])
 }
 
-/// A row long enough for positions to turn many times.
+/// Computes a row long enough for positions to turn many times.
 fn positions(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let row = tokens(0, 200);
     let batch = TokenBatch::new(&[&row], Padding::Right, device);
     Ok(vec![Array::new("hidden", values(policy(device)?.hidden(&batch))?)])
 }
 
-/// Chunks of 4 tokens against all of them at once.
+/// Compares log-probabilities in chunks of 4 tokens with those of all tokens at once.
 fn logprobs(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(device)?;
     let row = tokens(0, 15);
     let batch = TokenBatch::new(&[&row], Padding::Right, device);
     let hidden = policy.hidden(&batch).reshape([15, HIDDEN]);
     let labels = int_row(&tokens(1, 15), device);
-    // Sharper than the model is: likelihoods spread over some orders of magnitude.
+    // The temperature makes the distribution sharper than the model's: likelihoods spread over some orders of
+    // magnitude.
     let chunked = |chunk| head_logprobs(&hidden, &policy.head().val(), &labels, 0.05, chunk);
     let whole = chunked(usize::MAX);
     let cut = chunked(4);
@@ -89,14 +92,14 @@ fn logprobs(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     ])
 }
 
-/// Prefill and decode steps over a cache.
+/// Computes hidden states by prefill and by decode steps over a cache.
 fn decode(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let decoded = decoded(&policy(device)?.with_compute(compute(precision)).sampler())?;
     Ok(decoded.into_iter().map(|part| Array::new(part.name, part.hidden)).collect())
 }
 
-/// The same against one pass over the finished rows, on the same device: what sampling saw is what
-/// the update sees.
+/// Compares prefill and decode steps with one pass over the finished rows, on the same device. The update must see
+/// the numbers that sampling saw.
 fn decode_is_forward(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(device)?;
     decoded(&policy)?
@@ -118,7 +121,7 @@ fn decode_is_forward(device: &Device, _: Precision) -> Result<Vec<Array>, Failur
         .collect()
 }
 
-/// Hidden states of the last `steps` tokens of `rows`, step by step.
+/// The hidden states of the last `steps` tokens of `rows`, step by step.
 struct Decoded {
     name: &'static str,
     rows: Vec<Vec<TokenId>>,
@@ -126,8 +129,8 @@ struct Decoded {
     hidden: Vec<f32>,
 }
 
-/// Three prompts are prefilled, the first for two rows, and decoded; then two of the four rows end
-/// and two of another prompt join.
+/// Prefills three prompts, the first for two rows, and decodes. Then two of the four rows end, and two rows of
+/// another prompt join.
 fn decoded<M: PolicyModel>(policy: &M) -> Result<Vec<Decoded>, Failure> {
     let prompts: Vec<Vec<TokenId>> =
         [3, 7, 5].into_iter().enumerate().map(|(id, length)| tokens(id, length)).collect();
@@ -154,7 +157,7 @@ fn prefill<M: PolicyModel>(policy: &M, prompts: &[Vec<TokenId>]) -> (Tensor<2>, 
     policy.prefill(&TokenBatch::new(&prompts, Padding::Left, &policy.device()))
 }
 
-/// Appends `count` tokens to each row, another in each.
+/// Appends `count` tokens to each row. Each row gets other tokens.
 fn steps<M: PolicyModel>(
     policy: &M,
     cache: &mut M::Cache,
@@ -174,7 +177,7 @@ fn steps<M: PolicyModel>(
     Ok(hidden)
 }
 
-/// Loss, metrics and gradients of one update.
+/// Computes the loss and the gradients of one update.
 fn gradients(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(&device.clone().autodiff())?.with_compute(compute(precision));
     let report = updater(WHOLE).gradients(&policy, &samples()).map_err(failed)?;
@@ -184,8 +187,8 @@ fn gradients(device: &Device, precision: Precision) -> Result<Vec<Array>, Failur
         .collect())
 }
 
-/// The same in three micro-batches with shared prompts, few logits at a time, one layer gone through once more and its
-/// input kept on the host: a cut changes nothing but the order of sums.
+/// Computes the gradients in pieces: three micro-batches with shared prompts, few logits at a time, and one layer
+/// gone through once more with its input kept on the host. A cut changes nothing but the order of sums.
 fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(&device.clone().autodiff())?;
     let cut = Cut {
@@ -207,9 +210,10 @@ fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         .collect())
 }
 
-/// Layers of newer families, decoded and in an update: a window and a rope of its own, a layer that turns
-/// nothing, half of a head turned and made longer, queries scaled, norms behind the halves of a layer and around them, and of
-/// heads one by one and together; a recurrence in the place of attention, beside attention with gates; experts.
+/// Computes layers of newer families, decoded and in an update. They have a window and a rope of its own, a layer
+/// that turns nothing, half of a head turned and made longer, and scaled queries. They have norms behind the
+/// halves of a layer and around them, and norms of heads one by one and together. They also have a recurrence in
+/// the place of attention beside attention with gates, and experts.
 fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for family in [Family::Gemma3, Family::Olmo2, Family::Qwen35, Family::Qwen3Moe] {
@@ -237,7 +241,7 @@ fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Half of a head turned, by frequencies that YaRN changed.
+/// Returns a rope that turns half of a head, by frequencies that YaRN changed.
 fn half_scaled() -> Rope {
     let scaling = RopeScaling::Yarn(Yarn {
         factor: 4.0,
@@ -250,7 +254,7 @@ fn half_scaled() -> Rope {
     Rope { share: 0.5, scaling, ..Rope::new(100.0) }
 }
 
-/// Adapters beside weights in 16, 8 and 4 bits: hidden states, and the adapters' gradients.
+/// Computes adapters beside weights in 16, 8 and 4 bits: hidden states, and the adapters' gradients.
 fn packed(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for base in [Base::Bf16, Base::Int8, Base::Int4] {
@@ -262,7 +266,7 @@ fn packed(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         let hidden = policy.sampler().hidden(&batch);
         arrays.push(Array::new(format!("{base:?}"), values(hidden)?));
         let report = updater(WHOLE).gradients(&policy, &samples()).map_err(failed)?;
-        // Only the adapters have one.
+        // Only the adapters have gradients.
         for parameter in parameters(&policy) {
             if let Some(gradient) = report.gradients.get::<2>(parameter.id) {
                 let count: usize = parameter.shape.iter().product();
@@ -281,7 +285,7 @@ fn compute(precision: Precision) -> Compute {
     }
 }
 
-/// The loss, and each parameter's gradient by its path.
+/// Returns the loss, and each parameter's gradient by its path.
 fn named(policy: &Decoder, report: &UpdateReport) -> Result<Vec<(String, Vec<f32>)>, Failure> {
     struct Collect<'a> {
         gradients: &'a GradientsParams,
@@ -305,19 +309,19 @@ fn named(policy: &Decoder, report: &UpdateReport) -> Result<Vec<(String, Vec<f32
     Ok(arrays)
 }
 
-/// Tokens of [`policy`].
+/// The number of tokens that [`policy`] knows.
 pub(super) const VOCABULARY: usize = 61;
 
-/// Width of [`policy`].
+/// The width of [`policy`].
 const HIDDEN: usize = 32;
 
-/// Two layers with four heads on two key-value heads; no width but the residual stream's is a power
-/// of two.
+/// Makes a model of two layers with four heads on two key-value heads. The widths of the MLP and of the vocabulary
+/// are no powers of two.
 pub(super) fn policy(device: &Device) -> Result<Decoder, Failure> {
     policy_in(Base::F32, device)
 }
 
-/// The same with weights in another format.
+/// Makes the model of [`policy`] with weights in another format.
 fn policy_in(base: Base, device: &Device) -> Result<Decoder, Failure> {
     let config = DecoderConfig::new(Family::Qwen2, sizes());
     random_in(&config, base, Seed::run(1), device).map_err(failed)
@@ -338,7 +342,7 @@ fn sizes() -> Sizes {
     }
 }
 
-/// `length` tokens that follow from `id`.
+/// Returns `length` tokens that follow from `id`.
 pub(super) fn tokens(id: usize, length: usize) -> Vec<TokenId> {
     let mut stream = Seed::run(2).derive("tokens", &[id as u64]).stream();
     (0..length as u64)
@@ -346,13 +350,13 @@ pub(super) fn tokens(id: usize, length: usize) -> Vec<TokenId> {
         .collect()
 }
 
-/// Six samples of three groups, of unlike lengths, whose ratios lie on both sides of either clip.
+/// Returns six samples of three groups, of unlike lengths. Their ratios lie on both sides of either clip.
 pub(super) fn samples() -> Vec<Sample> {
     (0..6)
         .map(|index| {
             let mut stream = Seed::run(3).derive("sample", &[index as u64]).stream();
             let completion = tokens(200 + index, 3 + 2 * index % 7);
-            // Around the log-probability of one among 61.
+            // The numbers lie around the log-probability of one token among 61.
             let mut around = |first: u64| -> Vec<f32> {
                 (0..completion.len() as u64)
                     .map(|at| (0.8 * stream.uniform_at(first + at) - 4.51) as f32)
@@ -379,7 +383,7 @@ pub(super) const WHOLE: Cut = Cut {
     share_prompts: None,
 };
 
-/// DAPO with everything that it can have: two clips, an entropy bonus and a KL penalty.
+/// Makes an updater of DAPO with everything that it can have: two clips, an entropy bonus and a KL penalty.
 pub(super) fn updater(cut: Cut) -> Updater {
     Updater {
         others: Default::default(),

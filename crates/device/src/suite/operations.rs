@@ -1,3 +1,5 @@
+//! Cases of the suite: the operations of `firebrick-kernels`, in odd shapes.
+
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{
     Activation, AdamWStep, Compute, Frequencies, Heads, Look, Norm, Rotary, Segment, Sight, adamw,
@@ -11,7 +13,8 @@ use super::{
 };
 use crate::{Failure, Precision, Tolerance};
 
-/// What `firebrick-kernels` does, with the bodies that it has for a device, in odd shapes.
+/// Returns cases of the operations of `firebrick-kernels`, with the bodies that it has for a device, in odd
+/// shapes.
 pub(super) fn cases() -> Vec<Case> {
     let in_every_format = [
         ("operations/norm", Tolerance::SUM, norm as Operation),
@@ -92,12 +95,13 @@ const HEADS: [Heads; 3] = [
     Heads { query: 3, key: 3, width: 64 },
 ];
 
-/// Positions up to a hundred thousand, the largest last.
+/// Makes the rotary embedding of positions up to a hundred thousand.
 fn rotary(heads: Heads, device: &Device) -> Rotary {
     let positions: Vec<i32> = (0..PLACES as i32).map(|place| place * place * 83 % 99_991).collect();
     let positions = TensorData::new(positions, [1, PLACES]);
     let positions = Tensor::<2, Int>::from_data(positions, device);
-    // The narrowest heads are turned whole, as in most models, and the others in part, longer by a tenth.
+    // The narrowest heads are turned whole, as in most models. The others are turned in part, and made longer by a
+    // tenth.
     let (pairs, scale) = if heads.width == 2 { (1, 1.0) } else { (heads.width * 3 / 8, 1.1) };
     let frequencies: Vec<f32> = (0..pairs).map(|at| 0.7f32.powi(at as i32)).collect();
     Rotary::new(&positions, &Frequencies::new(frequencies).scaled(scale))
@@ -145,7 +149,7 @@ fn rotated_back(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Texts of some lengths behind so many places of none, and which go on from which.
+/// Makes texts of some lengths behind `gap` places of no text. `after` says which text goes on from which.
 fn texts(gap: usize, lengths: &[usize], after: &[(usize, usize)]) -> Vec<Segment> {
     let mut start = gap;
     let mut segments: Vec<Segment> = Vec::new();
@@ -159,7 +163,7 @@ fn texts(gap: usize, lengths: &[usize], after: &[(usize, usize)]) -> Vec<Segment
     segments
 }
 
-/// What an attention is computed of.
+/// The inputs of an attention.
 struct Looks {
     name: String,
     looks: [Tensor<3>; 3],
@@ -167,8 +171,8 @@ struct Looks {
     look: Look,
 }
 
-/// Single texts and some that share a beginning, which one of them is too long for one cube to go through; with padding and
-/// with windows.
+/// Makes single texts and texts that share a beginning, with padding and with windows. In the last batch more
+/// queries see the shared beginning than one cube goes through.
 fn attentions(device: &Device, precision: Precision) -> Vec<Looks> {
     let few = Heads { query: 4, key: 2, width: 20 };
     let wide = Heads { query: 3, key: 1, width: 70 };
@@ -199,7 +203,7 @@ fn attended(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure
     for Looks { name, looks: [query, key, value], sight, look } in attentions(device, precision) {
         let attended = attention(&query, &key, &value, &sight, look);
         arrays.push(Array::new(format!("output, {name}"), values(attended.output)?));
-        // Where a window hides all, the logarithm has no meaning.
+        // If a window hides all keys, the logarithm has no meaning.
         let logsum = values(attended.logsum)?.into_iter().map(|x| x.max(-1e3)).collect();
         arrays.push(Array::new(format!("logarithms, {name}"), logsum));
     }
@@ -220,7 +224,7 @@ fn attended_back(device: &Device, precision: Precision) -> Result<Vec<Array>, Fa
     Ok(arrays)
 }
 
-/// With a bias and a sum that the product is added to; of a transposed matrix too.
+/// Multiplies by a transposed matrix: with a bias, onto a sum, and alone.
 fn products(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for (rows, inner, columns) in [(1, 5, 300), (2, 3, 4), (70, 33, 65)] {
@@ -253,7 +257,8 @@ fn lookups(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Two steps, of which the first has no moments; then squares of numbers whose own would leave f32.
+/// Takes two steps, of which the first has no moments. Then it sums the squares of numbers whose own squares would
+/// leave f32.
 fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     let mut step =
@@ -276,7 +281,8 @@ fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Log-probabilities, entropy and gradients, over the vocabulary at once, in blocks, and with logits that wait.
+/// Computes log-probabilities, entropy and gradients: over the vocabulary at once with logits that wait, and in
+/// blocks.
 fn head(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for (tokens, width, vocab, logits) in

@@ -1,3 +1,5 @@
+//! Cases of the suite: drawing tokens, alone and in the engine.
+
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
@@ -20,8 +22,9 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Tokens drawn on the device, where the host draws them from the same logits at the same uniform
-/// numbers; none of those lies within rounding of an edge. Every fifth token is as likely as the one before it.
+/// Draws tokens on the device, and expects the tokens that the host draws from the same logits at the same uniform
+/// numbers. No uniform number lies within rounding of an edge. Every fifth token is as likely as the token before
+/// it.
 fn draws(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for [rows, vocab] in [[16, 61], [1, 1], [5, 5001], [2, 70_001]] {
@@ -64,7 +67,7 @@ fn draws(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Whole completions, drawn on the device and on the host from the device's logits.
+/// Draws whole completions on the device, and on the host from the device's logits.
 fn engine(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(device)?;
     let mut arrays = Vec::new();
@@ -87,7 +90,7 @@ fn engine(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Tokens and log-probabilities of all completions, one after the other.
+/// Returns the tokens and log-probabilities of all completions, one after the other.
 fn generate(
     policy: &Decoder,
     requests: Vec<GroupRequest>,
@@ -101,18 +104,19 @@ fn generate(
     Ok((tokens.map(|&token| token as f32).collect(), logprobs.copied().collect()))
 }
 
-/// Asks for three completions each of prompts of 4 and 7 tokens.
+/// Asks for three completions each of two prompts, of 4 and 7 tokens.
 pub(super) fn requests(sampling: &Sampling, seed: u64) -> Vec<GroupRequest> {
     let prompts = [4, 7].map(|length| (length, prompt(length, length as usize)));
     GroupRequest::of_prompts(prompts, 3, sampling, Seed::run(seed))
 }
 
-/// A prompt of `length` tokens that follow from `id`.
+/// Makes a prompt of `length` tokens that follow from `id`.
 pub(super) fn prompt(id: u64, length: usize) -> Prompt {
     Prompt { id, tokens: tokens(id as usize, length), ..Prompt::default() }
 }
 
-/// Draws so many tokens from the `top_k` likeliest that make up `top_p`, and stops at none.
+/// Draws up to `max_completion_tokens` tokens from the `top_k` likeliest that make up `top_p`, and stops at no
+/// token.
 pub(super) fn sampling(
     temperature: f64,
     top_k: usize,
@@ -122,7 +126,7 @@ pub(super) fn sampling(
     Sampling { temperature, top_k, top_p, max_completion_tokens, stop: Vec::new() }
 }
 
-/// Completions have no text here.
+/// Makes a detokenizer that writes nothing, because completions have no text here.
 pub(super) fn silent() -> Arc<dyn Detokenizer> {
     struct Silent;
     impl Detokenizer for Silent {

@@ -1,3 +1,5 @@
+//! Cases of the suite: single tensor operations.
+
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData, activation};
 
 use super::{Array, Case};
@@ -26,12 +28,12 @@ pub(super) fn cases() -> Vec<Case> {
 
 pub(super) type Compute = fn(&Device, Precision) -> Result<Vec<Array>, Failure>;
 
-/// A case that is computed in f32 alone.
+/// Makes a case that is computed in f32 alone.
 pub(super) fn in_f32(name: &'static str, tolerance: Tolerance, compute: Compute) -> Case {
     Case { name, precision: Precision::F32, tolerance, compute }
 }
 
-/// Shapes that fill a tile and shapes that do not; then what attention and the head multiply:
+/// Multiplies shapes that fill a tile and shapes that do not. Then it multiplies as attention and the head do:
 /// batches with the last two dimensions swapped, one matrix for a whole batch, and a transpose.
 fn matmul(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
@@ -52,7 +54,7 @@ fn matmul(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> 
     Ok(arrays)
 }
 
-/// The functions of the model and of the optimizer, and arithmetic that broadcasts.
+/// Computes the functions of the model and of the optimizer, and arithmetic that broadcasts.
 fn elementwise(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let x = wave([33, 70], 0.37, device).cast(precision.dtype());
     let positive = x.clone().abs().add_scalar(0.5);
@@ -75,7 +77,7 @@ fn elementwise(device: &Device, precision: Precision) -> Result<Vec<Array>, Fail
     .collect()
 }
 
-/// Sine and cosine of a rotary embedding's angles: a driver that is only exact within a few turns
+/// Computes the sine and cosine of a rotary embedding's angles. A driver that is only exact within a few turns
 /// would turn late positions by the wrong amount.
 fn angles(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let positions = Tensor::<1, Int>::arange(0..1024, device).float();
@@ -87,11 +89,11 @@ fn angles(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     ])
 }
 
-/// The second row of scores is hidden but for one key and the third whole: it must come out even,
-/// and not as NaN, which the backward pass would spread.
+/// Computes the softmax of scores with hidden keys. The second row is hidden but for one key and the third whole.
+/// The third must come out even, and not as NaN, which the backward pass would spread.
 fn softmax(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let width = 129;
-    // f16 ends at 65504.
+    // The largest number in f16 is 65504.
     let masked = if precision == Precision::F16 { -3e4 } else { -1e30 };
     let bias: Vec<f32> = (0..4 * width)
         .map(|index| match (index / width, index % width) {
@@ -109,8 +111,8 @@ fn softmax(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure>
     ])
 }
 
-/// Sums of whole numbers below 2²⁴ are exact in any order; no two numbers are equal, so there is
-/// one largest.
+/// Reduces whole numbers. Sums of whole numbers below 2²⁴ are exact in any order. No two numbers are equal, so
+/// there is one largest.
 fn reductions(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for width in [1, 7, 129, 1000] {
@@ -132,7 +134,7 @@ fn reductions(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Mean squares, as RMSNorm and the gradient's norm take them.
+/// Computes mean squares, as RMSNorm and the gradient's norm take them.
 fn means(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let x = wave([3, 5, 129], 0.37, device).square();
     Ok(vec![
@@ -142,7 +144,7 @@ fn means(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     ])
 }
 
-/// What is copied stays what it was.
+/// Copies entries. A copied entry must stay as it was.
 fn indexing(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let x = wave([5, 13], 0.37, device);
     let cube = wave([4, 3, 6], 0.73, device);
@@ -167,7 +169,7 @@ fn indexing(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     flat.into_iter().map(|(name, tensor)| Ok(Array::new(name, values(tensor)?))).collect()
 }
 
-/// Columns written into a cache in place; a clone taken before must keep what it had.
+/// Writes columns into a cache in place. A clone taken before must keep its entries.
 fn inplace(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut cache = wave([2, 3, 8, 4], 0.37, device);
     let mut write = |columns: std::ops::Range<usize>| {
@@ -185,7 +187,7 @@ fn inplace(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         .collect()
 }
 
-/// What sampling from a truncated distribution needs.
+/// Computes the sorts and sums that sampling from a truncated distribution needs.
 fn sorting(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let x = scattered([5, 129], device);
     let (sorted, order) = x.clone().sort_descending_with_indices(1);
@@ -196,7 +198,7 @@ fn sorting(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     ])
 }
 
-/// Token ids, positions and counts; ids below 2²⁴ are exact in f32.
+/// Computes token ids, positions and counts. Ids below 2²⁴ are exact in f32.
 fn ints(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let x = Tensor::<1, Int>::arange(0..1000, device);
     let shifted = x.clone().sub_scalar(500);
@@ -217,7 +219,7 @@ fn ints(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     ])
 }
 
-/// Numbers within ±1 that every format of a [`Precision`] holds exactly: multiples of 1/128.
+/// Returns numbers within ±1 that every format of a [`Precision`] holds exactly: multiples of 1/128.
 pub(super) fn wave<const D: usize>(shape: [usize; D], pitch: f64, device: &Device) -> Tensor<D> {
     let count: usize = shape.iter().product();
     let values: Vec<f32> =
@@ -225,7 +227,7 @@ pub(super) fn wave<const D: usize>(shape: [usize; D], pitch: f64, device: &Devic
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
-/// Different whole numbers below 5003, for at most as many entries.
+/// Returns different whole numbers below 5003, for at most as many entries.
 fn scattered<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
     let count: usize = shape.iter().product();
     let values: Vec<f32> = (0..count).map(|i| (i * 611 % 5003) as f32).collect();

@@ -1,3 +1,5 @@
+//! Cases of the suite: optimizer steps, agreement of sampling and update, and a short run.
+
 use burn::tensor::Device;
 use firebrick_core::{
     Completion, Prompt, PromptSource, RewardScale, Score, Seed, Verdict, Verifier,
@@ -27,8 +29,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Five optimizer steps on the same samples: the losses, and how far each weight has moved, which is
-/// little beside what most weights are.
+/// Takes five optimizer steps on the same samples. The arrays are the losses, and the distance that each weight
+/// has moved. It is small beside the size of most weights.
 fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut run = Run::new(device, Moments::F32)?;
     let before = run.weights()?;
@@ -41,15 +43,15 @@ fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// The losses of five steps with moments in 8 bits. Weights are not compared: a moment on the edge between two codes
-/// falls on either side.
+/// Computes the losses of five steps with moments in 8 bits. Weights are not compared: a moment on the edge
+/// between two codes falls on either side.
 fn narrow_steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut run = Run::new(device, Moments::Int8)?;
     let losses = (0..5).map(|_| run.step()).collect::<Result<_, _>>()?;
     Ok(vec![Array::new("losses", losses)])
 }
 
-/// Optimizer steps over the same samples again and again.
+/// A run of optimizer steps over the same samples again and again.
 pub(super) struct Run {
     policy: Decoder,
     optimizer: AdamW,
@@ -58,8 +60,8 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn new(device: &Device, moments: Moments) -> Result<Self, Failure> {
         let policy = policy(&device.clone().autodiff())?;
-        // AdamW moves a weight by the sign of its gradient, however small that is. With an epsilon above the
-        // gradients' rounding it does not where rounding alone decides the sign.
+        // AdamW moves a weight by the sign of its gradient, however small the gradient is. An epsilon above the
+        // gradients' rounding keeps the weight still if rounding alone decides the sign.
         let optim = OptimConfig { epsilon: 1e-6, moments, ..OptimConfig::default() };
         Ok(Run { policy, optimizer: AdamW::new(optim) })
     }
@@ -69,7 +71,7 @@ impl Run {
         all.map(|parameter| Ok((parameter.path, values(parameter.values)?))).collect()
     }
 
-    /// Gives the loss.
+    /// Takes a step and returns the loss.
     pub(super) fn step(&mut self) -> Result<f32, Failure> {
         let policy = self.policy.clone();
         let (policy, report, _) =
@@ -79,8 +81,8 @@ impl Run {
     }
 }
 
-/// Log-probabilities recorded while sampling against those that the update computes of the same
-/// tokens, on the same device: where they differ, the policy trains on what it did not do.
+/// Compares the log-probabilities recorded while sampling with those that the update computes of the same tokens,
+/// on the same device. If they differ, the policy trains on probabilities that it did not sample with.
 fn mismatch(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     const TEMPERATURE: f64 = 0.3;
     let policy = policy(&device.clone().autodiff())?;
@@ -106,9 +108,9 @@ fn mismatch(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     ])
 }
 
-/// A short run learns, and by the same curve as on the CPU. A token that falls on the other side of
-/// a rounding edge leads to another run: weights moved by a thousandth, as much as TF32 rounds,
-/// moved the reward of a step by up to 0.08.
+/// Checks that a short run learns, and by the same curve as on the CPU. A token that falls on the other side of a
+/// rounding edge leads to another run: weights moved by a thousandth, as much as TF32 rounds, moved the reward of
+/// a step by up to 0.08.
 fn learns(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     const APART: f32 = 0.15;
     const RISE: f32 = 0.2;
@@ -127,7 +129,7 @@ fn learns(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     ])
 }
 
-/// Mean reward of each step of a run that is paid for tokens of the vocabulary's lower half.
+/// Returns the mean reward of each step of a run that is paid for tokens of the vocabulary's lower half.
 fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
     let policy = policy(&device.clone().autodiff())?;
     let mut trainer = Trainer {
@@ -183,7 +185,7 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
         .collect()
 }
 
-/// Four prompts of like length, over and over.
+/// A source of four prompts of like length, over and over.
 struct Questions {
     drawn: u64,
 }
@@ -207,7 +209,7 @@ impl PromptSource for Questions {
     }
 }
 
-/// Pays for each token of the vocabulary's lower half.
+/// A verifier that pays for each token of the vocabulary's lower half.
 struct LowTokens;
 
 impl Verifier for LowTokens {
@@ -219,7 +221,7 @@ impl Verifier for LowTokens {
     }
 }
 
-/// A loss without bonus or penalty.
+/// Makes an updater whose loss has no bonus and no penalty.
 fn plain(policy: Box<dyn PolicyLoss>, temperature: f64) -> Updater {
     Updater {
         others: Default::default(),

@@ -1,4 +1,4 @@
-//! Connections that wait while the policy thinks.
+//! The keeper of connections to environments' servers, which stay open while the policy thinks.
 
 use std::{
     io,
@@ -12,11 +12,12 @@ use std::{
 
 use super::session::{Session, Socket};
 
-/// How often connections are looked at. Servers ask whether somebody is there every 20 s, and hang up after as many
-/// without an answer.
+/// The time between two looks at the connections. Servers ask every 20 s whether somebody is there, and hang
+/// up after another 20 s without an answer.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Answers the pings of servers, for connections that nobody reads now. Its thread ends when it is dropped.
+/// Answers the pings of servers, for connections that nobody reads now. Its thread ends when the keeper is
+/// dropped.
 pub(super) struct Keeper {
     sockets: Arc<Mutex<Vec<Weak<Mutex<Socket>>>>>,
     _until: Sender<()>,
@@ -34,7 +35,7 @@ impl Keeper {
                 let live: Vec<_> = sockets.iter().filter_map(Weak::upgrade).collect();
                 drop(sockets);
                 for socket in live {
-                    // One that is locked is being read.
+                    // A locked connection is being read.
                     match socket.try_lock() {
                         Ok(mut socket) => socket.answer_pings(),
                         Err(TryLockError::Poisoned(socket)) => socket.into_inner().answer_pings(),
@@ -47,7 +48,7 @@ impl Keeper {
         Ok(Keeper { sockets, _until })
     }
 
-    /// Keeps a connection for as long as it is there.
+    /// Keeps a connection alive for as long as it exists.
     pub(super) fn keep(&self, session: &Session) {
         let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         sockets.push(Arc::downgrade(session.shared()));

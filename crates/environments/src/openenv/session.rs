@@ -1,4 +1,4 @@
-//! One connection: bounded in time and in size.
+//! One connection to an environment's server, bounded in time and in size.
 
 use std::{
     fmt,
@@ -26,16 +26,16 @@ use super::{OpenEnvError, shown};
 /// The largest message that a server may send, in bytes.
 pub(super) const LARGEST: usize = 1 << 20;
 
-/// Pings that are answered at a time.
+/// The number of pings that are answered at a time.
 const PINGS: usize = 4;
 
-/// Letters of a code that a server gives to its errors.
+/// The number of letters of a server's error code that are kept.
 const CODE: usize = 40;
 
-/// A server's address, with what opens it.
+/// A server's address, with the key that opens it.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
-    /// As people write it.
+    /// The address as people write it.
     base: String,
     uri: Uri,
     key: Option<(Key, HeaderValue)>,
@@ -48,7 +48,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Looks at the form alone.
+    /// Makes an address. Only the form of `base` is checked.
     pub(super) fn new(base: &str, key: Option<&Key>) -> Result<Self, OpenEnvError> {
         let key = key.map(|key| {
             let header = HeaderValue::from_str(&format!("Bearer {}", key.word()));
@@ -63,7 +63,7 @@ impl Address {
 
     fn uri(base: &str) -> Option<Uri> {
         let (scheme, rest) = base.trim_end_matches('/').split_once("://")?;
-        // The path of the connection is ours to add.
+        // The path of the connection is added here.
         let rest = rest.strip_suffix("/ws").unwrap_or(rest);
         let scheme = match scheme {
             "http" | "ws" => "ws",
@@ -72,7 +72,7 @@ impl Address {
         };
         let uri: Uri = format!("{scheme}://{rest}/ws").parse().ok()?;
         let (host, authority) = (uri.host()?, uri.authority()?);
-        // What stands behind the host is a port, or nothing: another port must not get the key.
+        // Only a port may stand behind the host: another port must not get the key.
         let port = authority.as_str().len() == host.len() || uri.port_u16().is_some();
         // A name and a password before the host would be in every message.
         (!host.is_empty() && port && !rest.contains(['@', '?', '#'])).then_some(uri)
@@ -105,14 +105,14 @@ impl Address {
     }
 }
 
-/// Why a message has no answer.
+/// The reasons why a message has no answer.
 #[derive(Debug)]
 pub(super) enum Lost {
-    /// The connection failed, or what came over it is no answer.
+    /// The connection failed, or brought something that is no answer.
     Connection(String),
     /// The server plays as many episodes as it can.
     Full(String),
-    /// The environment says that the message has not the form that it wants.
+    /// The environment says that the message does not have the form that it wants.
     Malformed(String),
     /// The environment says that it failed.
     Refused(String),
@@ -127,7 +127,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Stands for all of it: the same of the same answer.
+    /// Gives a number that stands for the whole answer: equal answers have equal numbers.
     pub(super) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let Answer { observation, reward, done } = self;
@@ -146,9 +146,9 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects. A server gives the episode an environment of its own then.
+    /// Connects. The server then gives the episode an environment of its own.
     pub(super) fn open(address: &Address, time_limit: Duration) -> Result<Self, Lost> {
-        // Other crates may bring a second one, and then there is none by default.
+        // Other crates may bring a second provider, and then none is the default.
         static RING: Once = Once::new();
         RING.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
         let until = Instant::now() + time_limit;
@@ -173,14 +173,14 @@ impl Session {
         Ok(Session { socket, time_limit, key, sound: true })
     }
 
-    /// Sends a message of the kind, and gives the answer to it.
+    /// Sends a message of the given kind, and gives the answer to it.
     pub(super) fn ask(&mut self, kind: &str, data: &Value) -> Result<Answer, Lost> {
         let answer = self.answer(kind, data);
         self.sound &= !matches!(answer, Err(Lost::Connection(_) | Lost::Full(_)));
         answer
     }
 
-    /// Tells if another episode may begin here.
+    /// Tells whether another episode may begin here.
     pub(super) fn is_sound(&self) -> bool {
         self.sound
     }
@@ -238,11 +238,11 @@ impl Session {
         Ok(Answer { observation, reward, done })
     }
 
-    /// Says that there is no more to come.
+    /// Says that no more messages come.
     pub(super) fn say_farewell(&mut self) {
         let mut socket = self.socket();
         socket.limit(Duration::from_millis(20));
-        // Who does not hear it finds the connection closed.
+        // A server that does not hear it finds the connection closed.
         let _ = socket.0.send(Message::text(r#"{"type": "close"}"#));
     }
 
@@ -282,8 +282,8 @@ impl Socket {
         }
     }
 
-    /// Answers a server that asks whether somebody is there. One that asks again and again is answered some of it, so that
-    /// nobody waits for it.
+    /// Answers a server that asks whether somebody is there. If it asks again and again, only some pings are
+    /// answered, so that nobody waits for it.
     pub(super) fn answer_pings(&mut self) {
         for _ in 0..PINGS {
             self.limit(Duration::from_millis(1));
@@ -297,7 +297,7 @@ impl Socket {
         }
     }
 
-    /// Gives whatever comes next so much time, all of it together.
+    /// Sets the time for everything that comes next, all of it together.
     fn limit(&mut self, time: Duration) {
         let until = Instant::now() + time;
         match self.0.get_mut() {
@@ -346,7 +346,7 @@ fn silent() -> Error {
     Error::Io(ErrorKind::TimedOut.into())
 }
 
-/// An error in words.
+/// Puts an error into words.
 fn said(error: Error, time_limit: Duration) -> String {
     match error {
         Error::Io(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => {

@@ -1,3 +1,5 @@
+//! The clock of the bench: seconds, busy cores and memory of repeated runs.
+
 use std::{fs, time::Instant};
 
 use burn::tensor::Device;
@@ -7,7 +9,7 @@ use firebrick_train::TrainError;
 
 use crate::{Error, Result};
 
-/// Runs work once to warm up and then so many times, and keeps the time of each.
+/// A clock that runs work once to warm up and then so many times, and keeps the time of each run.
 pub(super) struct Clock<'a> {
     device: &'a Device,
     runs: usize,
@@ -22,7 +24,8 @@ impl<'a> Clock<'a> {
     }
 
     pub(super) fn time(&mut self, mut work: impl FnMut() -> Result<()>) -> Result<()> {
-        // What an earlier phase left is given back, and the peak so far forgotten, where the system lets us.
+        // The memory of an earlier phase is given back, and the peak so far is forgotten, if the system allows
+        // it.
         give_memory_back();
         let _ = fs::write("/proc/self/clear_refs", "5");
         let mut once = || {
@@ -49,7 +52,7 @@ impl<'a> Clock<'a> {
         Ok(())
     }
 
-    /// Seconds of each run, ascending; cores; the peak.
+    /// Returns the seconds of each run, ascending; the cores; and the peak of the memory.
     pub(super) fn read(mut self) -> (Vec<f64>, Option<f64>, Option<u64>) {
         let all: f64 = self.seconds.iter().sum();
         self.seconds.sort_by(f64::total_cmp);
@@ -57,7 +60,7 @@ impl<'a> Clock<'a> {
     }
 }
 
-/// What the processor's cores have worked for this process, in seconds.
+/// Returns the seconds that the processor's cores have worked for this process.
 fn processor_seconds() -> Option<f64> {
     #[cfg(unix)]
     {

@@ -1,3 +1,5 @@
+//! The speeds that a device reaches in plain products and in a plain copy.
+
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Distribution, Tensor};
@@ -5,35 +7,38 @@ use firebrick_kernels::{Compute, product, together};
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// What a device reaches: the measure for everything else.
+/// The speeds that a device reaches: the measure for everything else.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limits {
-    /// Floating-point operations a second in a product of two matrices of 1024 × 1024, f32.
+    /// Floating-point operations per second in a product of two matrices of 1024 × 1024, f32.
     pub flops: f64,
-    /// Bytes a second that a copy reads and writes: of 256 MiB, on GPUs of 128, because one tensor may have no more on some.
+    /// Bytes per second that a copy reads and writes. The copy is of 256 MiB, or of 128 MiB on GPUs, because
+    /// some allow no larger tensor.
     pub bandwidth: f64,
-    /// Seconds that one launch takes in a row of small ones; the CPU has none.
+    /// Seconds that one launch takes in a row of small ones; `None` for the CPU, which has no launches.
     pub launch: Option<f64>,
-    /// Products of a model's shapes, where they were asked for.
+    /// Products of a model's shapes, if they were asked for.
     pub products: Vec<Product>,
 }
 
-/// How fast a device multiplies `[rows, inner]` by `[inner, columns]`.
+/// The speed at which a device multiplies `[rows, inner]` by `[inner, columns]`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Product {
     /// Tokens that go through the matrix.
     pub rows: usize,
-    /// What goes in.
+    /// The width of the input.
     pub inner: usize,
-    /// What comes out.
+    /// The width of the output.
     pub columns: usize,
     /// The format of both factors; the product is f32.
     pub dtype: String,
-    /// Floating-point operations a second; none where it would take more than two seconds.
+    /// Floating-point operations per second; `None` if one product would take half a second or more at
+    /// [`Limits::flops`].
     pub flops: Option<f64>,
 }
 
-/// Of Qwen2.5-0.5B: a decode step's and an update's, the head's too; and one that fills any card.
+/// The shapes of Qwen2.5-0.5B, in a decode step and in an update, the head's too; and one shape that fills any
+/// card.
 const SHAPES: [[usize; 3]; 7] = [
     [64, 896, 1152],
     [64, 896, 9728],
@@ -45,7 +50,7 @@ const SHAPES: [[usize; 3]; 7] = [
 ];
 
 impl Limits {
-    /// Measures them, the best of half a second each.
+    /// Measures the limits, each as the best of half a second.
     pub fn of(device: &Device) -> Self {
         let device = device.clone().inner();
         let side = 1024;
@@ -58,7 +63,8 @@ impl Limits {
         let numbers = if device == Device::flex() { 1 << 26 } else { 1 << 25 };
         let flops = 2.0 * (side as f64).powi(3) / best(multiply);
         let seconds = if device == Device::flex() {
-            // A tensor's copy is one thread's work there, in memory that is mapped anew.
+            // On the CPU one thread copies a tensor, into memory that is newly mapped. So this copy is made by
+            // hand.
             let (x, mut y) = (vec![1f32; numbers], vec![0f32; numbers]);
             best(|| {
                 let pieces = y.par_chunks_mut(1 << 16).zip(x.par_chunks(1 << 16));
@@ -86,7 +92,7 @@ impl Limits {
         Limits { flops, bandwidth, launch, products: Vec::new() }
     }
 
-    /// Measures the products of a model's shapes besides, in each format that the device computes.
+    /// Also measures the products of a model's shapes, in each format that the device computes.
     pub fn with_products(mut self, device: &Device) -> Self {
         let device = device.clone().inner();
         for compute in [Compute::F32, Compute::Bf16, Compute::F16] {
@@ -97,7 +103,7 @@ impl Limits {
             }
             for [rows, inner, columns] in SHAPES {
                 let work = 2.0 * (rows * inner * columns) as f64;
-                // Some devices are far from their limit in flat shapes, and software ones at all.
+                // Some devices are far from their limit in flat shapes, and software devices in all shapes.
                 let flops = (work / self.flops < 0.5).then(|| {
                     let of = |shape: [usize; 2]| {
                         let x = Tensor::<2>::random(shape, Distribution::Default, &device);
@@ -119,7 +125,8 @@ impl Limits {
     }
 }
 
-/// The seconds of the fastest of as many runs as fit into half a second, after one that does not count.
+/// Returns the seconds of the fastest run. There are as many as fit into half a second, after one that does not
+/// count.
 fn best(mut work: impl FnMut()) -> f64 {
     work();
     let (all, mut best) = (Instant::now(), f64::INFINITY);

@@ -1,3 +1,5 @@
+//! The phases of the bench: sampling, updates, whole steps and verification, done under the clock.
+
 use std::sync::Arc;
 
 use firebrick_core::{
@@ -16,7 +18,7 @@ use firebrick_train::{
 use super::{Phase, Shape, Sizes, clock::Clock};
 use crate::{Error, Result, plan::Pieces};
 
-/// Prompts, completions of each, and tokens of both, of [`Phase::Step`].
+/// The number of prompts of [`Phase::Step`], the completions of each, and the tokens of both.
 const STEP: [usize; 4] = [8, 8, 6, 64];
 
 /// The work of all phases.
@@ -42,7 +44,7 @@ impl<'a> Phases<'a> {
         Phases { shape, sizes, policy: Some(policy), pieces, sample_on, seed, parts: Vec::new() }
     }
 
-    /// Does the work of a phase under the clock; gives how much it is.
+    /// Does the work of a phase under the clock, and returns its number of units.
     pub(super) fn measure(&mut self, phase: Phase, clock: &mut Clock<'_>) -> Result<usize> {
         let Sizes { rows, completion, .. } = self.sizes;
         match phase {
@@ -63,7 +65,7 @@ impl<'a> Phases<'a> {
         }
     }
 
-    /// What the trainer said of the last step.
+    /// Returns the trainer's times of the last step.
     pub(super) fn parts(&self, phase: Phase) -> Vec<(String, f64)> {
         if phase == Phase::Step { self.parts.clone() } else { Vec::new() }
     }
@@ -182,7 +184,7 @@ impl<'a> Phases<'a> {
         Ok(rows * length)
     }
 
-    /// How a run cuts its updates, with every layer kept whole.
+    /// Cuts updates as a run does, with every layer kept whole.
     fn cut(&self, micro_batch_tokens: usize) -> Cut {
         let Pieces { logits, waiting_logits, .. } = self.pieces;
         Cut { micro_batch_tokens, logits, waiting_logits, ..Cut::default() }
@@ -204,7 +206,7 @@ impl<'a> Phases<'a> {
     }
 }
 
-/// Judges answers as an exam would have them, a hundred of each.
+/// Judges answers such as an exam has, a hundred of each.
 fn verify(clock: &mut Clock<'_>) -> Result<usize> {
     const ANSWERS: [[&str; 2]; 6] = [
         ["so the answer is \\boxed{\\frac{3}{4}}.", "0.75"],
@@ -231,7 +233,7 @@ fn verify(clock: &mut Clock<'_>) -> Result<usize> {
     Ok(pairs.len())
 }
 
-/// DAPO's update, without entropy and KL.
+/// Makes DAPO's update, without entropy and KL.
 fn updater(cut: Cut) -> Updater {
     Updater {
         others: Default::default(),
@@ -258,7 +260,7 @@ fn failed(error: firebrick_rollout::RolloutError) -> Error {
     Error::Train(error.into())
 }
 
-/// Text is not what is timed.
+/// A detokenizer without text, because text is not timed.
 struct Silent;
 
 impl Detokenizer for Silent {
@@ -267,7 +269,7 @@ impl Detokenizer for Silent {
     }
 }
 
-/// Right where the first token is even: groups have a spread, whatever the weights.
+/// A verifier that calls an even first token right. So groups have a spread, whatever the weights.
 struct Parity;
 
 impl Verifier for Parity {

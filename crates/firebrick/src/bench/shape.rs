@@ -1,3 +1,5 @@
+//! The models of the bench, with the operations and bytes that each phase takes at least.
+
 use firebrick_models::{Compute, DecoderConfig, Family, Sizes as Widths};
 
 use super::{Phase, Sizes};
@@ -5,16 +7,17 @@ use super::{Phase, Sizes};
 /// A model to measure with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// How it is called.
+    /// The shape's name.
     pub name: String,
-    /// Its sizes.
+    /// The model's sizes.
     pub config: DecoderConfig,
-    /// Rows of a micro-batch of the update.
+    /// The number of rows in a micro-batch of the update.
     pub micro_batch_rows: usize,
 }
 
 impl Shape {
-    /// The built-in ones: some 1, 10 and 50 million parameters, and the shapes of SmolLM2-135M, Qwen2.5-0.5B and -1.5B.
+    /// Returns the built-in shapes: some 1, 10 and 50 million parameters, and those of SmolLM2-135M,
+    /// Qwen2.5-0.5B and -1.5B.
     pub fn built_in() -> Vec<Shape> {
         let shape = |name: &str, micro_batch_rows, family, widths| Shape {
             name: name.into(),
@@ -67,8 +70,8 @@ impl Shape {
         ]
     }
 
-    /// Floating-point operations of a run, and the bytes that it has to read where it decodes; none where no model
-    /// computes, or how much is not known beforehand.
+    /// Returns the floating-point operations of a run, and if it decodes also the bytes that it has to read.
+    /// The answer is `None` if no model computes, or the costs are not known beforehand.
     pub(super) fn costs(
         &self,
         phase: Phase,
@@ -81,11 +84,11 @@ impl Shape {
         let (prompt, completion) = (sizes.prompt as f64, sizes.completion as f64);
         let head = (config.vocab_size * config.hidden_size) as f64;
         let count = config.parameters();
-        // Experts count where a token goes through them.
+        // Experts count if a token goes through them.
         let layers = (count.active - count.embedding) as f64;
         let width = (config.heads * config.head_dim * config.layers) as f64;
         let kept = (2 * config.kv_heads * config.head_dim * config.layers) as f64;
-        // Scores and the sum of values, over half of the tokens in the mean.
+        // Attention computes scores and the sum of values, over half of the tokens in the mean.
         let attention = |tokens: f64| 2.0 * width * tokens * tokens;
         let all = prompt + completion;
         match phase {
@@ -101,7 +104,7 @@ impl Shape {
                     rows * kept * width_of_number * completion * (prompt + completion / 2.0);
                 Some((flops, Some(weights + cache)))
             }
-            // What is computed twice is counted once, so that both can be compared.
+            // Work that is done twice is counted once, so that both phases can be compared.
             Phase::Update | Phase::Recompute => {
                 let forward = 2.0 * layers * rows * all + 2.0 * head * rows * completion;
                 Some((3.0 * (forward + rows * attention(all)), None))

@@ -1,3 +1,5 @@
+//! The numbers of a run that a diagnosis looks at: those of its first and of its latest steps.
+
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use firebrick_core::Step;
@@ -9,20 +11,20 @@ use crate::HELDOUT_PROMPTS;
 /// The numbers of a run that the rules look at.
 pub(super) struct History {
     series: BTreeMap<String, Vec<(Step, f64)>>,
-    /// Completions of the recent steps, and those of them that could not be judged.
+    /// The number of completions of the recent steps, and the number of those that could not be judged.
     pub(super) errors: (u64, u64),
     /// The answer that was given most often in recent steps.
     pub(super) given: Option<Given>,
-    /// How many prompts a held-out accuracy is of, where that is known.
+    /// The number of prompts of a held-out accuracy, if that is known.
     pub(super) heldout: Option<u64>,
-    /// Why the last process ended, as far as it could say so.
+    /// The reason why the last process ended, if it could say so.
     pub(super) ended: Option<String>,
 }
 
-/// So many steps at the end are the recent ones; as many before them are what they are compared with.
+/// The number of steps at the end that are called recent. They are compared with as many steps before them.
 pub(super) const RECENT: Step = 10;
 
-/// The steps at the beginning that show what the policy was like.
+/// The number of steps at the beginning that show the policy as it began.
 const FIRST: Step = 5;
 
 impl History {
@@ -31,7 +33,7 @@ impl History {
         History::of(store, store.all_series(&(0..=store.last_step()?))?)
     }
 
-    /// Reads the numbers of the first steps and the last ones, which is quick however long the run is.
+    /// Reads the numbers of the first steps and the last ones. That is quick, however long the run is.
     pub(super) fn ends(store: &Store) -> Result<Self, RunError> {
         let last = store.last_step()?;
         let late = last.saturating_sub(2 * RECENT).max(FIRST + 1);
@@ -52,7 +54,7 @@ impl History {
         Ok(history)
     }
 
-    /// The last step that has numbers; 0 where none has.
+    /// Returns the last step that has numbers, or 0 if none has.
     pub(super) fn last(&self) -> Step {
         self.points("sampling/completions").last().map_or(0, |(step, _)| *step)
     }
@@ -61,7 +63,7 @@ impl History {
         self.last().saturating_sub(RECENT - 1)..=self.last()
     }
 
-    /// Whether there are recent steps and others before them to compare them with.
+    /// Tells whether there are recent steps, and others before them to compare them with.
     pub(super) fn is_long(&self) -> bool {
         self.last() >= 2 * RECENT
     }
@@ -75,59 +77,59 @@ impl History {
         within.map(|(_, value)| *value).filter(|value| value.is_finite()).collect()
     }
 
-    /// The sum over recent steps.
+    /// Returns the sum over recent steps.
     pub(super) fn sum(&self, name: &str) -> f64 {
         self.values(name, &self.recent()).iter().sum()
     }
 
-    /// The mean over recent steps, of those that have the number.
+    /// Returns the mean over those recent steps that have the number.
     pub(super) fn mean(&self, name: &str) -> Option<f64> {
         mean(&self.values(name, &self.recent()))
     }
 
-    /// The mean over the steps before the recent ones, as many as those.
+    /// Returns the mean over the `RECENT` steps before the recent ones.
     pub(super) fn mean_before(&self, name: &str) -> Option<f64> {
         let start = *self.recent().start();
         mean(&self.values(name, &(start.saturating_sub(RECENT)..=start.saturating_sub(1))))
     }
 
-    /// The mean over the first steps.
+    /// Returns the mean over the first steps.
     pub(super) fn mean_first(&self, name: &str) -> Option<f64> {
         mean(&self.values(name, &(1..=FIRST)))
     }
 
-    /// The oldest value.
+    /// Returns the oldest value.
     pub(super) fn oldest(&self, name: &str) -> Option<f64> {
         self.points(name).iter().map(|(_, value)| *value).find(|value| value.is_finite())
     }
 
-    /// The newest value.
+    /// Returns the newest value.
     pub(super) fn newest(&self, name: &str) -> Option<f64> {
         self.points(name).iter().rev().map(|(_, value)| *value).find(|value| value.is_finite())
     }
 
-    /// The share of right completions in the recent steps.
+    /// Returns the share of right completions in the recent steps.
     pub(super) fn share_right(&self) -> Option<f64> {
         self.share("reward/right", "sampling/completions")
     }
 
-    /// The share of right completions in the first steps.
+    /// Returns the share of right completions in the first steps.
     pub(super) fn share_right_at_first(&self) -> Option<f64> {
         Some(self.mean_first("reward/right")? / self.mean_first("sampling/completions")?.max(1.0))
     }
 
-    /// The value of step 1.
+    /// Returns the value of step 1.
     pub(super) fn first(&self, name: &str) -> Option<f64> {
         self.values(name, &(1..=1)).first().copied()
     }
 
-    /// The step with the largest value, and the value.
+    /// Returns the step with the largest value, and the value.
     pub(super) fn most(&self, name: &str) -> Option<(Step, f64)> {
         let finite = self.points(name).iter().filter(|(_, value)| value.is_finite());
         finite.max_by(|a, b| a.1.total_cmp(&b.1)).copied()
     }
 
-    /// The largest sum of the two numbers within a step.
+    /// Returns the largest sum of the two numbers within a step.
     pub(super) fn most_of_sum(&self, one: &str, other: &str) -> f64 {
         let others: BTreeMap<Step, f64> = self.points(other).iter().copied().collect();
         let sums =
@@ -135,19 +137,19 @@ impl History {
         sums.filter(|sum| sum.is_finite()).fold(0.0, f64::max)
     }
 
-    /// One number as a share of another, over recent steps.
+    /// Returns one number as a share of another, over recent steps.
     pub(super) fn share(&self, part: &str, whole: &str) -> Option<f64> {
         let whole = self.sum(whole);
         (whole > 0.0).then(|| self.sum(part) / whole)
     }
 
-    /// The steps in which the number was above `bound`.
+    /// Lists the steps in which the number was above `bound`.
     pub(super) fn steps_above(&self, name: &str, bound: f64) -> Vec<Step> {
         let points = self.points(name).iter();
         points.filter(|(_, value)| *value > bound).map(|(step, _)| *step).collect()
     }
 
-    /// The mean over those steps, of the first and the recent ones, in which `other` was 0.
+    /// Returns the mean over those of the first and the recent steps in which `other` was 0.
     pub(super) fn mean_without(&self, name: &str, other: &str) -> Option<f64> {
         let with = self.steps_above(other, 0.0);
         let (last, recent) = (FIRST, self.recent());

@@ -1,4 +1,4 @@
-//! The rules: each looks at the numbers of a run and says one thing that may be wrong.
+//! The rules of a diagnosis, each of which looks at the numbers of a run and names one thing that may be wrong.
 
 use firebrick_core::Verdict;
 use firebrick_recipe::{LossKind, Recipe, RewardKind};
@@ -9,15 +9,15 @@ use super::{
     worth::{by_form, by_heart, flat, slow},
 };
 
-/// One thing that may be wrong.
+/// A rule for one thing that may be wrong.
 pub(super) struct Rule {
     pub(super) name: &'static str,
-    /// The findings of which one explains this one.
+    /// Findings that explain this one. If the run has any of them, the rule is left out.
     pub(super) after: &'static [&'static str],
     pub(super) look: fn(&History, &Recipe) -> Option<Suspicion>,
 }
 
-/// What a rule says when it has found something.
+/// The finding of a rule.
 #[derive(Default)]
 pub(super) struct Suspicion {
     pub(super) name: &'static str,
@@ -28,7 +28,8 @@ pub(super) struct Suspicion {
     pub(super) which: Option<Which>,
 }
 
-/// Machinery first, then answers, then what there is to learn from, then how the policy moves, and last what it is worth and costs.
+/// The rules, in this order: machinery, answers, the material to learn from, the moves of the policy, and last
+/// its worth and its cost.
 pub(super) const RULES: &[Rule] = &[
     Rule { name: "judge", after: &[], look: judge },
     Rule { name: "skipped", after: &[], look: skipped },
@@ -54,7 +55,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "slow", after: &[], look: slow },
 ];
 
-/// Stands for any finding before: each says more than that nothing is learnt.
+/// Stands for any earlier finding: each of them says more than that nothing is learnt.
 pub(super) const ANY: &str = "any";
 
 fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
@@ -117,9 +118,9 @@ fn skipped(history: &History, recipe: &Recipe) -> Option<Suspicion> {
 }
 
 fn still(history: &History, recipe: &Recipe) -> Option<Suspicion> {
-    /// Log-probabilities that change by less have not been trained.
+    /// Log-probabilities that change by less than this have not been trained.
     const MOVED: f64 = 1e-4;
-    // The critic learns alone at first.
+    // At first the critic learns alone.
     let alone = if recipe.has_critic() { recipe.critic.warmup_steps } else { 0 };
     if history.last() < alone + 5 || history.sum("update/count") == 0.0 {
         return None;
@@ -148,13 +149,13 @@ fn still(history: &History, recipe: &Recipe) -> Option<Suspicion> {
 }
 
 fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
-    /// Rounding in bf16 is half of it at most.
+    /// Rounding in bf16 makes half of this at most.
     const ROUNDING: f64 = 0.02;
-    // There the engine may have other weights.
+    // With this cap the engine may have other weights.
     if recipe.loss.importance_cap.is_some() {
         return None;
     }
-    // Older weights give other numbers, and rightly so. Step 1 has none that are older.
+    // Older weights rightly give other numbers. Step 1 has no older weights.
     let fresh = history.mean_without("rollout/logprob_diff_mean", "rollout/staleness_max");
     let difference = fresh?;
     if difference <= ROUNDING {
@@ -176,11 +177,12 @@ fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
 }
 
 fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
-    /// A step that moves the policy by more is no small step of any trust region.
+    /// A step that moves the policy by more than this is not small for any trust region.
     const LARGE: f64 = 0.1;
-    /// One such step is enough.
+    /// One step of this size is enough for a finding.
     const HUGE: f64 = 0.5;
-    /// So many are, of the others, and this share of the steps.
+    /// The number of large steps that is enough for a finding. In a long run it has to be this share of all
+    /// steps.
     const MANY: (usize, f64) = (5, 0.05);
     const CLIPPED: f64 = 0.3;
     const GAIN: f64 = 0.02;
@@ -194,7 +196,7 @@ fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         }
         _ => 0.0,
     };
-    // Whatever it went through, it learns.
+    // A policy that learns is left alone, whatever it went through.
     let (first, now) = (history.mean_first("reward/accuracy"), history.mean("reward/accuracy"));
     let learns = history.is_long() && now.zip(first).is_some_and(|(now, first)| now > first + GAIN);
     if learns || (kl <= HUGE && large < many && clipped <= CLIPPED) {
@@ -291,7 +293,7 @@ fn unparsable(history: &History, _: &Recipe) -> Option<Suspicion> {
 const TEMPLATE: &str = "If the model writes nonsense, it reads something that it was never taught: use its chat template \
     (data.template = \"chat\"), or the very form of prompt that it was trained on (data.prompt).";
 
-/// What a policy must learn before the task shows in its first steps alone.
+/// Looks at step 1, because only the first steps show the form that a policy must learn before the task.
 fn form(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     const MANY: f64 = 0.7;
     const LEARNT: f64 = 0.5;
@@ -313,7 +315,8 @@ fn form(history: &History, recipe: &Recipe) -> Option<Suspicion> {
 
 fn one_answer(history: &History, _: &Recipe) -> Option<Suspicion> {
     const MANY: f64 = 0.5;
-    /// Prompts with few right answers, such as yes and no, are answered alike by honest policies too.
+    /// Honest policies, too, give the same answer to many prompts if there are few right answers, such as yes
+    /// and no.
     const ANSWERS: u64 = 8;
     let given = history.given.as_ref()?;
     let share = given.completions as f64 / history.sum("sampling/completions").max(1.0);
@@ -338,7 +341,7 @@ fn one_answer(history: &History, _: &Recipe) -> Option<Suspicion> {
 fn too_hard(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     const MANY: f64 = 0.8;
     let share = history.share("sampling/groups_all_wrong", "sampling/groups_sampled")?;
-    // Part marks can be learnt from though nothing is right.
+    // Part marks can be learnt from, though nothing is right.
     if share <= MANY || history.mean("reward/accuracy")? >= 1.0 - MANY {
         return None;
     }
@@ -365,7 +368,7 @@ fn too_hard(history: &History, recipe: &Recipe) -> Option<Suspicion> {
 fn too_easy(history: &History, _: &Recipe) -> Option<Suspicion> {
     const MANY: f64 = 0.85;
     let share = history.share("sampling/groups_all_right", "sampling/groups_sampled")?;
-    // So can those above what counts as right.
+    // If right answers differ in credit, there is something left to learn.
     if share <= MANY || history.mean("reward/accuracy")? <= MANY {
         return None;
     }
@@ -385,7 +388,7 @@ fn too_easy(history: &History, _: &Recipe) -> Option<Suspicion> {
 }
 
 fn entropy_gone(history: &History, recipe: &Recipe) -> Option<Suspicion> {
-    /// Above this accuracy a policy may be as sure as it is.
+    /// Above this accuracy a low entropy is no fault.
     const GOOD: f64 = 0.85;
     const LEFT: f64 = 0.15;
     const GAIN: f64 = 0.02;
@@ -473,7 +476,7 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
-/// The number to two significant digits, without an exponent.
+/// Rounds the number to two significant digits, without an exponent.
 fn two_digits(value: f64) -> f64 {
     format!("{value:.1e}").parse().unwrap_or(value)
 }

@@ -1,4 +1,4 @@
-//! Rules about what a reward is worth, and about what a step costs.
+//! Rules about the worth of a reward and the cost of a step.
 
 use firebrick_core::Verdict;
 use firebrick_recipe::{Recipe, RewardKind};
@@ -9,7 +9,7 @@ use super::{
     rules::{Suspicion, percent},
 };
 
-/// A weighted reward whose form is learnt, and whose answers are not.
+/// Finds a weighted reward whose form is learnt and whose answers are not.
 pub(super) fn by_form(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     const LEARNT: f64 = 0.8;
     const RISEN: f64 = 0.1;
@@ -48,11 +48,12 @@ pub(super) fn by_form(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     })
 }
 
-/// Training prompts get better while those that are never trained on get worse.
+/// Finds that training prompts get better while prompts that are never trained on get worse.
 pub(super) fn by_heart(history: &History, _: &Recipe) -> Option<Suspicion> {
     const FALLEN: f64 = 0.1;
     const RISEN: f64 = 0.1;
-    /// Standard errors of a difference of two accuracies that chance does not make in a run of many evaluations.
+    /// A fall of this many standard errors, of a difference of two accuracies, is no chance in a run of many
+    /// evaluations.
     const ERRORS: f64 = 3.0;
     let chance =
         history.heldout.map_or(0.0, |prompts| ERRORS * (0.5 / prompts.max(1) as f64).sqrt());
@@ -77,11 +78,11 @@ pub(super) fn by_heart(history: &History, _: &Recipe) -> Option<Suspicion> {
     })
 }
 
-/// A reward that stays where it was, though nothing else is wrong.
+/// Finds a reward that stays where it was, though nothing else is wrong.
 pub(super) fn flat(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     const STEPS: u64 = 100;
     const GAIN: f64 = 0.02;
-    /// Above it there may be nothing left to gain.
+    /// Above this accuracy there may be nothing left to gain.
     const GOOD: f64 = 0.85;
     const MOST: f64 = 0.5;
     let (first, now) = (history.mean_first("reward/accuracy")?, history.mean("reward/accuracy")?);
@@ -123,15 +124,15 @@ pub(super) fn flat(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     })
 }
 
-/// Speed that is lost: to the judge, or from step to step.
+/// Finds speed that is lost: to the judge, or from step to step.
 pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<Suspicion> {
-    /// The share of a step that may be waiting.
+    /// The share of a step that may be spent waiting.
     const WAITING: f64 = 0.3;
-    /// Steps of less are over before anybody waits.
+    /// Shorter steps are over before anybody waits.
     const SECONDS: f64 = 1.0;
-    /// The share of the speed that is left; on a shared machine half of it comes and goes.
+    /// Less than this share of the speed is a finding. On a shared machine half of the speed comes and goes.
     const LEFT: f64 = 0.4;
-    /// Longer completions take longer, by token too.
+    /// The growth of completions that explains lost speed: longer ones take longer, by token too.
     const LONGER: f64 = 1.5;
     let step = history.mean("time/step").filter(|seconds| *seconds > SECONDS)?;
     let waiting = history.mean("time/reward_wait").unwrap_or(0.0);

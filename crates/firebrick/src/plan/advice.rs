@@ -14,9 +14,9 @@ use crate::{
 /// A key of the recipe to change.
 #[derive(Clone, Debug, Serialize)]
 pub struct Advice {
-    /// Such as `train.micro_batch_tokens`.
+    /// The key, such as `train.micro_batch_tokens`.
     pub key: &'static str,
-    /// As it is.
+    /// The present value.
     pub from: u128,
     /// The largest value, rounded down, with which the moments that it changes fit.
     pub to: u128,
@@ -25,14 +25,14 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Changes what is known of the run as the advice would.
+    /// Changes the facts of the run as the advice would.
     pub fn follow(&self, facts: &mut Facts) {
         (self.set)(facts, self.to);
     }
 }
 
-/// The moments that are too large and the key that makes each smaller. Keys whose smallest value
-/// does not help are left out, so nothing is advised that would not do.
+/// Finds the moments that are too large, and advises the key that makes each of them smaller. A key whose
+/// smallest value does not help is left out.
 pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
     let work = plan.facts.work;
     let keys = [
@@ -72,13 +72,14 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
 /// The longest completions that fit, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Longest {
-    /// Those of a whole run: the least of the others.
+    /// The longest of a whole run: the smaller of `rollout` and `update`.
     pub completion: u128,
-    /// As far as sampling goes, of one at a time.
+    /// The longest that can be sampled, if one is sampled at a time.
     pub rollout: u128,
-    /// The same of a whole group at a time, which is faster; 0 where none fits.
+    /// The longest that can be sampled if a whole group is sampled at a time, which is faster; 0 if not even a
+    /// short one fits.
     pub group: u128,
-    /// As far as updates go, of one completion at a time.
+    /// The longest that can be trained on, if an update has one completion at a time.
     pub update: u128,
     /// The longest that the model was made for.
     pub model: u128,
@@ -101,27 +102,27 @@ pub(super) fn longest(plan: &Plan, memory: u64) -> Option<Longest> {
     };
     let rollout = fits(&[Moment::Rollout], 1)?;
     let group = fits(&[Moment::Rollout], plan.facts.work.group_size).unwrap_or(0);
-    // What does not grow with a completion has to fit as well.
+    // The moments that do not grow with a completion have to fit as well.
     let update = fits(&Moment::ALL[1..], 1)?;
     Some(Longest { completion: rollout.min(update), rollout, group, update, model })
 }
 
-/// A change of a recipe with which a run fits.
+/// A change of a recipe that makes its run fit.
 #[derive(Clone, Debug)]
 pub struct Remedy {
-    /// Keys and their values, as TOML.
+    /// The keys and their values, as TOML.
     pub settings: Vec<(&'static str, String)>,
-    /// The run with it.
+    /// The plan of the changed run.
     pub plan: Plan,
 }
 
-/// The cheapest change with which the run of `recipe` fits into `memory` bytes, where smaller batches are not enough;
-/// none where it takes more than these changes. First come those that cost time alone, then those that round what is
-/// remembered, then those that train less, then those that round the rest. As for [`Plan::new`], matrices are
-/// multiplied in `compute`.
+/// Finds the cheapest change with which the run of `recipe` fits into `memory` bytes, for runs that smaller
+/// batches alone do not help. The answer is `None` if these changes are not enough. The first changes cost only
+/// time, the next ones round the optimizer's moments, the next train less, and the last ones round the frozen
+/// weights. As for [`Plan::new`], matrices are multiplied in `compute`.
 pub fn remedy(models: &Models, recipe: &Recipe, compute: Compute, memory: u64) -> Option<Remedy> {
     use Step::{Adapters, Base, Layers, Moments, Offload};
-    // Each goes without layers that are kept whole.
+    // Each of them does without layers that are kept whole.
     let mut ladder = vec![vec![Layers], vec![Layers, Offload]];
     if models.lora.is_none() {
         ladder.extend([vec![Layers, Moments], vec![Layers, Moments, Offload]]);
@@ -151,7 +152,7 @@ pub fn remedy(models: &Models, recipe: &Recipe, compute: Compute, memory: u64) -
     })
 }
 
-/// A change that is no smaller batch.
+/// A change that is not a smaller batch.
 #[derive(Clone, Copy)]
 enum Step {
     Layers,
@@ -161,11 +162,11 @@ enum Step {
     Adapters,
 }
 
-/// The rank of adapters that are advised.
+/// The rank of the adapters that are advised.
 const RANK: usize = 16;
 
 impl Step {
-    /// Changes the recipe, if there is something to change; gives the keys to set.
+    /// Changes the recipe, if there is something to change, and returns the keys to set.
     fn take(self, recipe: &mut Recipe, models: &mut Models) -> Vec<(&'static str, String)> {
         match self {
             Step::Layers if recipe.train.recompute == Recompute::None => {
@@ -204,22 +205,22 @@ impl Step {
 /// A key that makes batches smaller.
 struct Key {
     name: &'static str,
-    /// When what it changes is held.
+    /// The moments that hold the tensors which the key changes.
     moments: &'static [Moment],
     from: u128,
     least: u128,
     set: fn(&mut Facts, u128),
 }
 
-/// The same run with the smallest batches that there can be.
+/// Plans the same run with the smallest batches that there can be.
 pub(super) fn least(plan: &Plan) -> Plan {
     let mut facts = plan.facts.clone();
     (facts.work.sequences, facts.work.micro_batch_tokens) = (1, 1);
     Plan::of(facts)
 }
 
-/// The largest number in `[least, most)` that fits, rounded down to two digits; more would look more
-/// exact than an estimate is.
+/// Finds the largest number in `[least, most)` that fits, rounded down to two digits. More digits would look
+/// more exact than an estimate is.
 fn largest(least: u128, most: u128, fits: impl Fn(u128) -> bool) -> Option<u128> {
     let (mut low, mut high) = (least, most);
     if low >= high || !fits(low) {

@@ -1,8 +1,9 @@
-//! How many inference servers keep a trainer busy, from sizes alone.
+//! The number of inference servers that keep a trainer busy, from sizes alone.
 //!
-//! Training is bound by what a card multiplies, sampling by what it reads: weights once for all sequences of a step, and what is
-//! remembered of each. A step of sampling takes as long as its longest completion at least, however many servers there are.
-//! The shares of a card's peaks that are reached are guesses ([`REACHED`]); the plan is good for orders and for ratios.
+//! Training is bound by the products that a card computes, and sampling by the bytes that it reads: the weights
+//! once for all sequences of a step, and the keys and values of each sequence. A step of sampling takes at
+//! least as long as its longest completion, however many servers there are. The shares of a card's peaks that
+//! are reached are guesses ([`REACHED`]). So the plan is good for orders of magnitude and for ratios.
 
 use serde::Serialize;
 
@@ -12,18 +13,18 @@ use crate::recipe::{OldLogprobs, Recipe, Recompute};
 /// A card, by its maker's data sheet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Card {
-    /// As `--card` has it.
+    /// The card's name, as `--card` has it.
     pub name: &'static str,
-    /// Operations in a second, multiplying in bf16 with sums in f32, without sparsity.
+    /// Operations per second, multiplying in bf16 with sums in f32, without sparsity.
     pub flops: f64,
-    /// Bytes in a second.
+    /// Bytes that the card reads per second.
     pub bandwidth: f64,
-    /// Bytes.
+    /// Bytes of memory.
     pub memory: f64,
 }
 
 impl Card {
-    /// Those that are known.
+    /// All known cards.
     pub const ALL: [Card; 8] = [
         Card { name: "h100", flops: 989e12, bandwidth: 3.35e12, memory: 80e9 },
         Card { name: "h200", flops: 989e12, bandwidth: 4.8e12, memory: 141e9 },
@@ -35,88 +36,89 @@ impl Card {
         Card { name: "rtx5090", flops: 209e12, bandwidth: 1.792e12, memory: 32e9 },
     ];
 
-    /// The card of that name.
+    /// Finds the card of that name.
     pub fn named(name: &str) -> Option<Card> {
         Card::ALL.into_iter().find(|card| card.name == name)
     }
 }
 
-/// The shares of a card's peaks that are reached.
+/// The shares of a card's peaks that software reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Reached {
-    /// Of its operations, in an update.
+    /// The share of its operations, in an update.
     pub update: f64,
-    /// Of its operations, by an engine that decodes many sequences.
+    /// The share of its operations, for an engine that decodes many sequences.
     pub decode: f64,
-    /// Of its bandwidth, by such an engine.
+    /// The share of its bandwidth, for such an engine.
     pub bandwidth: f64,
-    /// Of its memory, for weights and what is remembered of sequences.
+    /// The share of its memory that is used for weights and for the keys and values of sequences.
     pub memory: f64,
 }
 
-/// What well-made software reaches: 40 % of the operations is what prime-rl and verl report for long updates, and 60 % of the
-/// bandwidth is usual for vLLM.
+/// The shares that well-made software reaches: prime-rl and verl report 40 % of the operations for long
+/// updates, and 60 % of the bandwidth is usual for vLLM.
 pub const REACHED: Reached = Reached { update: 0.4, decode: 0.5, bandwidth: 0.6, memory: 0.9 };
 
-/// Bytes in a second that the weights are written with, and read with by all machines together.
+/// Bytes per second at which the weights are written, and at which all machines together read them.
 const DISK: (f64, f64) = (2e9, 10e9);
 
 /// Cards of a machine with servers.
 const CARDS_OF_A_MACHINE: f64 = 8.0;
 
-/// What is not in a recipe.
+/// The facts that are not in a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Load {
-    /// Tokens of a completion, in the mean.
+    /// The mean number of tokens of a completion.
     pub mean_tokens: f64,
-    /// Groups that are sampled for each that is trained on.
+    /// The number of groups that are sampled for each group that is trained on.
     pub sampled: f64,
     /// The card that trains.
     pub trainer: Card,
-    /// Cards that train.
+    /// The number of cards that train.
     pub trainers: f64,
     /// The card that samples.
     pub server: Card,
 }
 
-/// What a step costs trainer and servers.
+/// The cost of a step for trainer and servers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Engines {
-    /// What it was worked out for.
+    /// The facts that the cost was worked out from.
     pub load: Load,
     /// Tokens of completions that a step trains on.
     pub trained: f64,
-    /// Those that it samples.
+    /// Tokens of completions that a step samples.
     pub sampled: f64,
     /// Seconds that the updates of a step take.
     pub update_seconds: f64,
-    /// Seconds in which log-probabilities are computed anew before them; 0 where they are not.
+    /// Seconds in which log-probabilities are computed anew before the updates; 0 if they are not.
     pub old_logprobs_seconds: f64,
-    /// Cards that a server needs for the weights.
+    /// The number of cards that a server needs for the weights.
     pub cards: f64,
-    /// Sequences that a server decodes at once.
+    /// The number of sequences that a server decodes at once.
     pub sequences: f64,
-    /// Tokens that a server samples in a second.
+    /// Tokens that a server samples per second.
     pub tokens_per_second: f64,
-    /// Seconds that the longest completion takes by itself.
+    /// Seconds that the longest completion takes if it is decoded alone.
     pub longest_seconds: f64,
     /// Bytes of the weights that are published.
     pub published: f64,
 }
 
 impl Engines {
-    /// The plan of a recipe whose facts are known.
+    /// Works out the plan of a recipe whose facts are known.
     pub fn new(facts: &Facts, recipe: &Recipe, load: Load) -> Engines {
         let (work, shape) = (&facts.work, &facts.shape);
         let number = |number: u128| number as f64;
         let (prompt, mean) = (number(work.prompt).min(load.mean_tokens), load.mean_tokens);
         let active = number(facts.active);
         let weights = 2.0 * number(facts.parameters);
-        // Keys and values, in 16 bits.
+        // Keys and values are in 16 bits.
         let remembered = 4.0 * number(shape.layers - shape.recurrent) * number(shape.key);
 
         let trained = number(work.completions) * mean;
-        // Two for each weight forward, four back; two fewer where it has no gradient. Attention looks half of the way back.
+        // Forward takes two operations for each weight, and backward four, or two if the weight has no
+        // gradient. Attention looks back on half of the text, on average.
         let forward = 2.0 * active
             + 4.0 * number(shape.layers - shape.recurrent) * number(shape.query) * (prompt + mean)
                 / 2.0;
@@ -151,37 +153,38 @@ impl Engines {
         }
     }
 
-    /// Seconds in which the trainer computes.
+    /// Returns the seconds in which the trainer computes.
     pub fn train_seconds(&self) -> f64 {
         self.update_seconds + self.old_logprobs_seconds
     }
 
-    /// Seconds in which so many servers sample a step.
+    /// Returns the seconds in which so many servers sample a step.
     pub fn sample_seconds(&self, servers: f64) -> f64 {
         (self.sampled / (self.tokens_per_second * servers)).max(self.longest_seconds)
     }
 
-    /// Seconds until so many servers have the weights.
+    /// Returns the seconds until so many servers have the weights.
     pub fn publish_seconds(&self, servers: f64) -> f64 {
         let machines = (servers * self.cards / CARDS_OF_A_MACHINE).ceil();
         self.published / DISK.0 + self.published * machines / DISK.1
     }
 
-    /// Seconds of a step with so many servers, where it is sampled before it is trained on, and where it is sampled meanwhile.
+    /// Returns the seconds of a step with so many servers: first if the step is sampled before it is trained
+    /// on, then if it is sampled during training.
     pub fn step_seconds(&self, servers: f64) -> [f64; 2] {
         let (sample, train) = (self.sample_seconds(servers), self.train_seconds());
         let sample = sample + self.publish_seconds(servers);
         [sample + train, sample.max(train)]
     }
 
-    /// The servers that sample a step in the time that the trainer needs for one; more of them would wait. The longest completion
-    /// may take longer all the same.
+    /// Returns the number of servers that sample a step in the time that the trainer needs for one. More
+    /// servers would wait. The longest completion may still take longer.
     pub fn balanced(&self) -> f64 {
         (self.sampled / (self.tokens_per_second * self.train_seconds())).ceil().max(1.0)
     }
 }
 
-/// The next power of two.
+/// Returns the next power of two.
 fn power_of_two(number: f64) -> f64 {
     number.max(1.0).log2().ceil().exp2()
 }

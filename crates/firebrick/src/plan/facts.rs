@@ -1,3 +1,5 @@
+//! The facts that a plan is computed from: the sizes of the models and of the recipe's batches.
+
 use firebrick_device::Kind;
 use firebrick_models::{Base, Compute, DecoderConfig, DeltaSizes, Lora, QkNorm};
 use serde::Serialize;
@@ -11,94 +13,95 @@ use crate::{
 /// The sizes of a run's models, which the recipe alone does not say.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Models {
-    /// Sizes of the policy.
+    /// The sizes of the policy.
     pub policy: DecoderConfig,
-    /// Its adapters, where they are all that is trained.
+    /// The policy's adapters, if only they are trained.
     pub lora: Option<Lora>,
-    /// Values of the models that judge.
+    /// The number of values of the models that judge.
     pub reward: u64,
 }
 
-/// What is known of a run before it is there. Another way to train, such as adapters or half
-/// precision, is other facts under the same sums.
+/// The facts of a run that are known before it starts. Another way to train, such as adapters or half
+/// precision, changes the facts and not the sums.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Facts {
-    /// Values of the model.
+    /// The number of values of the model.
     pub parameters: u128,
-    /// Those that one token goes through: of experts only the chosen ones.
+    /// The number of values that one token goes through, with only the chosen experts.
     pub active: u128,
     /// Bytes of the values that are not trained, in the format that they are kept in.
     pub frozen_bytes: u128,
     /// Values that are trained: these have a gradient and moments.
     pub trainable: u128,
-    /// Trained values of which the optimizer remembers one number instead of two: under Muon those
-    /// of the layers, whose vectors are few.
+    /// Trained values of which the optimizer remembers one number instead of two: under Muon those of the
+    /// layers, which have few vectors.
     pub one_moment: u128,
-    /// Whether the optimizer's numbers are in 8 bits.
+    /// True if the optimizer's numbers are in 8 bits.
     pub narrow_moments: bool,
     /// Values of the largest single parameter that is trained.
     pub largest: u128,
     /// Values of the largest parameter of a layer that is trained.
     pub largest_in_layer: u128,
-    /// Values of the embedding, which is also the gradient of a head of its own.
+    /// Values of the embedding. The gradient of a head of its own has as many.
     pub lookup: u128,
-    /// Values of the largest projection, where it is unpacked before it is multiplied.
+    /// Values of the largest projection, if it is unpacked before it is multiplied.
     pub unpacked: u128,
     /// Bytes of the largest tensor of the weights, which is the embedding or the head.
     pub largest_weight: u128,
     /// Values of the models that judge.
     pub reward: u128,
-    /// Values of a critic, all of them trained; 0 without one. What it does not train is the policy's.
+    /// Values of a critic, all of them trained; 0 without one. The values that it does not train are the
+    /// policy's.
     pub critic: u128,
-    /// Whether everything but adapters is frozen, embedding and head too.
+    /// True if everything but adapters is frozen, embedding and head too.
     pub frozen: bool,
-    /// Whether matrices are multiplied in 16 bits.
+    /// True if matrices are multiplied in 16 bits.
     pub half: bool,
-    /// What they are multiplied in.
+    /// The format that matrices are multiplied in.
     pub compute: String,
-    /// Whether the engine rounds weights that are not trained to a copy of its own.
+    /// True if the engine rounds weights that are not trained to a copy of its own.
     pub rounds_frozen: bool,
     /// The model's widths.
     #[serde(skip)]
     pub shape: Shape,
-    /// What the recipe asks for.
+    /// The largest batches of the recipe.
     pub work: Work,
-    /// How much is there at once of the tensors that are never whole.
+    /// The size of the pieces of those tensors that are never there whole.
     pub pieces: Pieces,
 }
 
-/// The widths that tensors of a forward pass have.
+/// The widths of the tensors of a forward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shape {
-    /// Layers.
+    /// The number of layers.
     pub layers: u128,
-    /// Width of the residual stream.
+    /// The width of the residual stream.
     pub hidden: u128,
-    /// Query heads.
+    /// The number of query heads.
     pub heads: u128,
     /// Queries and keys that are kept as they were before their norms; 0 without such norms.
     pub before_norms: u128,
-    /// All query heads side by side.
+    /// The width of all query heads side by side.
     pub query: u128,
-    /// All key heads side by side; as many for values.
+    /// The width of all key heads side by side. The value heads are as wide.
     pub key: u128,
-    /// Width of the MLP, or of an expert where all layers have those.
+    /// The width of the MLP, or of an expert if all layers have experts.
     pub inner: u128,
-    /// Layers with experts, of which an update keeps the input alone.
+    /// The number of layers with experts. An update keeps only their input.
     pub sparse: u128,
-    /// Experts of such a layer.
+    /// The number of experts of such a layer.
     pub experts: u128,
-    /// Layers with a recurrence in the place of the attention.
+    /// The number of layers with a recurrence in the place of the attention.
     pub recurrent: u128,
-    /// What such a layer remembers of a text, however long it is.
+    /// The numbers that such a layer remembers of a text, however long it is.
     pub state: u128,
-    /// Outputs of its first projection.
+    /// The outputs of such a layer's first projection.
     pub projected: u128,
-    /// Inputs of its last one.
+    /// The inputs of its last projection.
     pub mixed: u128,
-    /// Numbers of a token on the way back through it.
+    /// The numbers of a token on the way back through such a layer.
     pub recurrence: u128,
-    /// Width of the logits.
+    /// The width of the logits.
     pub vocab: u128,
 }
 
@@ -109,15 +112,15 @@ pub struct Work {
     pub prompt: u128,
     /// Tokens of the longest completion.
     pub completion: u128,
-    /// The longest that the model was made for, after such a prompt.
+    /// Tokens of the longest completion that the model was made for, after such a prompt.
     pub room: u128,
     /// Completions of a prompt.
     pub group_size: u128,
     /// Completions that are decoded at once.
     pub sequences: u128,
-    /// Whether servers sample, and nothing of it is here.
+    /// True if servers sample, so that nothing of it is here.
     pub elsewhere: bool,
-    /// Whether a device records its steps.
+    /// True if a device records its steps (`rollout.graphs`).
     pub graphs: bool,
     /// Completions that a step trains on.
     pub completions: u128,
@@ -127,32 +130,33 @@ pub struct Work {
     pub updates: u128,
     /// Tokens of a micro-batch.
     pub micro_batch_tokens: u128,
-    /// Layers of which an update keeps more than the input.
+    /// The number of layers of which an update keeps more than the input.
     pub whole_layers: u128,
-    /// Whether that is for the plan to decide.
+    /// True if the plan decides the number of those layers.
     pub recompute_auto: bool,
-    /// Whether inputs of layers wait in the machine's memory.
+    /// True if inputs of layers wait in the machine's memory.
     pub offload: bool,
-    /// Whether a frozen policy is kept beside the trained one.
+    /// True if a frozen policy is kept beside the trained one.
     pub reference: bool,
-    /// Whether entropy has a gradient.
+    /// True if entropy has a gradient.
     pub entropy: bool,
-    /// Whether tensors are in the machine's own memory, as on the CPU.
+    /// True if tensors are in the machine's own memory, as on the CPU.
     pub on_host: bool,
-    /// Whether plain tensor code computes, and not the CPU's own.
+    /// True if plain tensor code computes, and not the CPU's own code.
     pub plain: bool,
 }
 
-/// The widest MLP that a token goes through at once.
+/// Returns the width of the widest MLP that a token goes through at once.
 fn inner(config: &DecoderConfig) -> u128 {
     let dense = config.kinds.iter().any(|kind| !kind.sparse);
     let expert = config.experts.map_or(0, |experts| experts.inner);
     expert.max(if dense { config.intermediate_size } else { 0 }) as u128
 }
 
-/// Numbers of a token that autodiff holds on the way back through a recurrence: copies of the convolution's channels, and for
-/// each head copies of queries, keys and values, rows of a chunk's squares, and a chunk's share of its matrices. (By the bench
-/// `memory`, of one shape: an update held 380 kB for each token more, and this makes 430 of it.)
+/// Counts the numbers of a token that autodiff holds on the way back through a recurrence: copies of the
+/// convolution's channels, and for each head copies of queries, keys and values, rows of a chunk's squares, and
+/// a chunk's share of its matrices. (By the bench `memory`, with one shape: an update held 380 kB for each
+/// token more, and this sum makes 430.)
 fn recurrence(delta: &DeltaSizes) -> u128 {
     const CHUNK: usize = 32;
     let widths = 2 * delta.key_dim + delta.value_dim;
@@ -161,8 +165,8 @@ fn recurrence(delta: &DeltaSizes) -> u128 {
 }
 
 impl Facts {
-    /// The facts of `recipe` for models of these sizes that are multiplied in `compute`, on a device with so
-    /// many bytes of memory, as far as that is known.
+    /// Works out the facts of `recipe` for models of these sizes that are multiplied in `compute`, on a device
+    /// with so many bytes of memory, as far as that is known.
     pub fn new(models: &Models, recipe: &Recipe, compute: Compute, memory: Option<u64>) -> Self {
         let config = &models.policy;
         let count = config.parameters();
@@ -197,11 +201,11 @@ impl Facts {
         let base = model::base(recipe, adapters.is_some(), compute);
         let lookup = shape.vocab * shape.hidden;
         let lookups = if config.tied { lookup } else { 2 * lookup };
-        // Matrices of the model that are trained beside adapters: each is as large as the embedding.
+        // Some matrices of the model are trained beside adapters. Each is as large as the embedding.
         let wholes: &[String] = models.lora.as_ref().map_or(&[], |lora| &lora.modules_to_save);
         let whole = lookup * wholes.len() as u128;
         let frozen = adapters.map_or(0, |_| u128::from(count.total) - whole);
-        // A GPU that does not compute bfloat16 has 32 bits in the place of 16.
+        // A GPU that does not compute bfloat16 keeps 32 bits instead of 16.
         let on_cpu = recipe.device.kind == Kind::Cpu;
         let narrow = if on_cpu || compute == Compute::Bf16 { 2 } else { 4 };
         let fast = on_cpu && recipe.device.kernels == Kernels::Fast;
@@ -210,7 +214,7 @@ impl Facts {
             frozen_bytes: match base {
                 Base::F32 => 4 * frozen,
                 Base::Bf16 => narrow * frozen,
-                // A scale for 32 values.
+                // Every 32 values have one scale.
                 Base::Int8 => {
                     narrow * (lookups - whole) + (frozen + whole - lookups) * (32 + narrow) / 32
                 }
@@ -250,7 +254,7 @@ impl Facts {
                 _ if !recipe.has_critic() => 0,
                 CriticKind::Head { .. } => shape.hidden + 1,
                 CriticKind::Separate => {
-                    // Without a head over the vocabulary, if that is not the embedding.
+                    // The critic has no head over the vocabulary, unless the embedding is the head.
                     let unused = if config.tied { 0 } else { shape.vocab * shape.hidden };
                     let trunk = u128::from(count.total) - unused;
                     let embedding = wholes.iter().filter(|it| *it == "embed_tokens").count();
@@ -267,19 +271,19 @@ impl Facts {
         }
     }
 
-    /// Tokens of the longest sequence.
+    /// Returns the number of tokens of the longest sequence.
     pub fn length(&self) -> u128 {
         self.work.prompt + self.work.completion
     }
 
-    /// Tokens of the largest micro-batch, padding included. A sequence that is longer than the
-    /// recipe's limit is a micro-batch of its own.
+    /// Returns the number of tokens of the largest micro-batch, padding included. A sequence that is longer
+    /// than the recipe's limit is a micro-batch of its own.
     pub fn tokens(&self) -> u128 {
         let most = self.work.micro_batch_tokens.max(self.length());
         most.min(self.work.mini_batch * self.length())
     }
 
-    /// Whether an update is cut into several micro-batches.
+    /// Tells whether an update is cut into several micro-batches.
     pub fn accumulates(&self) -> bool {
         self.work.mini_batch * self.length() > self.tokens()
     }
@@ -292,7 +296,7 @@ impl Work {
         let completion = recipe.longest_completion();
         let prompt = recipe.data.max_prompt_tokens.min(context.saturating_sub(completion)).max(1);
         let completions = recipe.sampling.prompts_per_step.saturating_mul(rollout.group_size);
-        // As the trainer cuts a step: into updates of equal size.
+        // The trainer cuts a step into updates of equal size.
         let updates = completions.div_ceil(recipe.train.mini_batch).max(1);
         let heldout = match eval.prompts {
             0 => recipe.data.heldout_size,
@@ -301,7 +305,7 @@ impl Work {
         let at_once = |all: usize| all.min(rollout.max_sequences);
         let samples = eval.samples;
         let sequences = at_once(completions).max(at_once(heldout.saturating_mul(samples)));
-        // So that products of several are in range, whatever a recipe says.
+        // The bound keeps products of several numbers in range, whatever a recipe says.
         let bounded = |number: usize| number.min(u32::MAX as usize) as u128;
         Work {
             prompt: bounded(prompt),

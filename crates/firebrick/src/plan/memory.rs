@@ -1,4 +1,4 @@
-//! The memory that there is, and the warning of a run that does not fit into it.
+//! The memory of the machine and its device, and the warning of a run that does not fit into it.
 
 use firebrick_device::{Kind, Name, Precision, describe, gibibytes, guard, open};
 use firebrick_models::Compute;
@@ -11,17 +11,18 @@ use crate::{
     wire,
 };
 
-/// The memory that there is.
+/// The memory of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
-    /// None where nobody knows.
+    /// The number of bytes; `None` if nobody knows.
     pub bytes: Option<u64>,
-    /// Where that is known from, or why it is not.
+    /// The source of that number, or the reason why it is not known.
     pub words: String,
 }
 
 impl Memory {
-    /// Asks a GPU's driver for all that it has; of the machine, counts what is not in use.
+    /// Asks a GPU's driver for all the memory that it has. For the CPU, counts the machine's memory that is not
+    /// in use.
     pub fn of(name: Name) -> Self {
         if name.kind == Kind::Cpu {
             return match available() {
@@ -41,7 +42,7 @@ impl Memory {
     }
 }
 
-/// The warning that a run begins with, where its plan does not fit into the memory.
+/// Returns the warning that a run begins with if its plan does not fit into the memory.
 pub fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
     let models = wire::model_sizes(recipe, sources).ok()?;
     let there = Memory::of(recipe.device.name()).bytes?;
@@ -58,17 +59,17 @@ pub fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
     ))
 }
 
-/// How a run's updates are cut.
+/// The cut of a run's updates into pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// How much is there at once of the tensors that are never whole.
+    /// The size of the pieces of those tensors that are never there whole.
     pub pieces: Pieces,
-    /// Layers of which an update keeps more than the input.
+    /// The number of layers of which an update keeps more than the input.
     pub whole_layers: usize,
 }
 
-/// How the updates of `recipe` are cut. Of a policy that a program brings, for which there are no sources, the
-/// sizes are not known; unless the recipe says otherwise, its layers are kept whole.
+/// Decides how the updates of `recipe` are cut. A program that brings its own policy has no sources, so the
+/// sizes are not known; the layers are then kept whole, unless the recipe says otherwise.
 pub fn cut(recipe: &Recipe, sources: Option<&Sources>) -> Cut {
     let memory = Memory::of(recipe.device.name()).bytes;
     let models = sources.and_then(|sources| wire::model_sizes(recipe, sources).ok());
@@ -88,7 +89,8 @@ pub fn cut(recipe: &Recipe, sources: Option<&Sources>) -> Cut {
     }
 }
 
-/// The format that the device multiplies in, and whether it is assumed, because the device can't be asked.
+/// Returns the format that the device multiplies in. The second value is true if that is an assumption, because
+/// the device can't be asked.
 pub fn compute(recipe: &Recipe) -> (Compute, bool) {
     let (name, dtype) = (recipe.device.name(), recipe.model.dtype);
     let asked = guard(|| {
@@ -100,7 +102,7 @@ pub fn compute(recipe: &Recipe) -> (Compute, bool) {
         (None, ComputeType::Float32) => (Compute::F32, false),
         (None, ComputeType::Bfloat16) => (Compute::Bf16, false),
         (None, ComputeType::Float16) => (Compute::F16, false),
-        // The larger of the two where it is likely; with Vulkan it takes an extension of the driver.
+        // Bfloat16 is assumed where it is likely. With Vulkan it takes an extension of the driver.
         (None, ComputeType::Auto) => match name.kind {
             Kind::Cuda | Kind::Rocm | Kind::Metal => (Compute::Bf16, true),
             Kind::Cpu | Kind::Vulkan | Kind::Wgpu => (Compute::F32, true),
@@ -108,8 +110,8 @@ pub fn compute(recipe: &Recipe) -> (Compute, bool) {
     }
 }
 
-/// The machine's memory that a new process can have without swapping, in bytes; less where a control
-/// group sets a limit.
+/// Returns the machine's memory that a new process can have without swapping, in bytes. A limit of the control
+/// group makes it less.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

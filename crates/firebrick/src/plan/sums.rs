@@ -1,4 +1,4 @@
-//! Bytes by part and moment.
+//! The sums of a plan: the bytes of each part of a run at each moment of a step.
 
 use firebrick_kernels::PAGE;
 
@@ -13,8 +13,8 @@ const BF16: u128 = 2;
 /// Prompt tokens that the engine prefills at once.
 const PREFILL_TOKENS: u128 = 8192;
 
-/// What a process holds that trains a model of 20 thousand parameters, on Linux: 25 MB were measured
-/// for a run of `recipes/ci/tiny.toml`. A large vocabulary or data set adds to it.
+/// The memory of a process that trains a model of 20 thousand parameters, on Linux: 25 MB were measured for a
+/// run of `recipes/ci/tiny.toml`. A large vocabulary or data set adds to it.
 const PROCESS: u128 = 25 << 20;
 
 /// Parts that only sampling needs.
@@ -23,8 +23,8 @@ const OF_SAMPLING: [&str; 4] =
 
 pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     let weights = facts.frozen_bytes + facts.trainable * F32;
-    // What the engine does not share with the policy. Frozen weights are never others, unless they are
-    // multiplied in another format than they are kept in.
+    // The engine shares frozen weights with the policy, unless they are multiplied in another format than they
+    // are kept in. The others are its own once they have changed.
     let changed = facts.trainable * F32;
     let rounded = if facts.rounds_frozen { facts.parameters } else { facts.trainable };
     let gradient = facts.trainable * F32;
@@ -37,8 +37,8 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     let when = |condition: bool, bytes: u128| if condition { bytes } else { 0 };
     let all = vec![
         part("weights", true, &|_| weights),
-        // The engine goes on sampling from the weights of the step's beginning. They are the
-        // policy's own until the first update has made others.
+        // The engine goes on sampling from the weights of the step's beginning. They are the policy's own until
+        // the first update has made new ones.
         part("weights of the engine", true, &|moment| match moment {
             _ if facts.half => rounded * BF16,
             Moment::Rollout => 0,
@@ -47,8 +47,8 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         }),
         part("reference policy", true, &|_| when(work.reference, changed)),
         part("reward model", true, &|_| facts.reward * F32),
-        // With its moments, and in an update with its gradient: its pass comes before the policy's, and
-        // needs no more at any moment than that.
+        // A critic has its moments, and in an update its gradient. Its pass comes before the policy's, and
+        // never needs more than the policy's.
         part("critic", true, &|moment| match moment {
             Moment::Rollout | Moment::Saving => {
                 facts.critic * F32 + moments(facts, facts.critic, 0)
@@ -59,8 +59,8 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             0 => part("moments of AdamW", true, &|_| moments(facts, facts.trainable, 0)),
             one => part("moments of Muon", false, &|_| moments(facts, facts.trainable, one)),
         },
-        // One sum, which every layer of every micro-batch adds to. In the first micro-batch it begins with
-        // the head. In AdamW's step new weights take its place, one parameter after the other.
+        // The gradient is one sum, to which every layer of every micro-batch adds. In the first micro-batch it
+        // begins with the head. In AdamW's step new weights take its place, one parameter after the other.
         part("gradient", true, &|moment| match moment {
             Moment::Rollout | Moment::Saving => 0,
             Moment::Head | Moment::Backward if !facts.accumulates() => {
@@ -75,7 +75,8 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         part("prefill and decoding", false, &|moment| {
             when(moment == Moment::Rollout, prefill(facts).max(decoding(facts)))
         }),
-        // Its codes one by one, all of them, and with their scales; or rounded to the format of products.
+        // It takes three times its size: the codes one by one, all of them together, and with their scales or
+        // rounded to the format of products.
         part("an unpacked matrix", false, &|moment| match moment {
             Moment::Rollout | Moment::Head | Moment::Backward => 3 * facts.unpacked * F32,
             _ => 0,
@@ -96,15 +97,15 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             Moment::Head => block_of_logits(facts),
             _ => 0,
         }),
-        // Of one parameter at a time: its gradient's part of either moment, the update before and
-        // after its division. Moments in 8 bits are widened for it, and coded again.
+        // The optimizer works on one parameter at a time: on its gradient's part of either moment, and on the
+        // update before and after its division. Moments in 8 bits are widened for it, and coded again.
         part("work on one parameter", false, &|moment| match moment {
             Moment::Optimizer if facts.narrow_moments => 7 * facts.largest * F32,
             Moment::Optimizer => 3 * facts.largest * F32,
             Moment::Saving => when(work.on_host, facts.largest * F32),
             _ => 0,
         }),
-        // A checkpoint's moments are bytes in the machine's memory before they are a file.
+        // The moments of a checkpoint are bytes in the machine's memory before they are a file.
         part("bytes of the file", true, &|moment| {
             let moments = moments(facts, facts.trainable, 0);
             when(moment == Moment::Saving && work.on_host, moments)
@@ -115,17 +116,17 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     all.into_iter().filter(here).filter(|part| part.bytes.iter().any(|&bytes| bytes > 0)).collect()
 }
 
-/// The optimizer's memory of so many values: two numbers each, of some one; in 8 bits with a scale for
-/// every 64.
+/// Returns the bytes of the optimizer's memory of so many values: two numbers for each value, but for `one` of
+/// them a single number. In 8 bits there is a scale for every 64 numbers.
 fn moments(facts: &Facts, values: u128, one: u128) -> u128 {
     let numbers = 2 * values - one;
     if facts.narrow_moments { numbers * 17 / 16 } else { numbers * F32 }
 }
 
-/// Keys and values of every layer: of a group's prompt once, of each row its completion, both in whole pages. The
-/// prompts count twice, because those that were prefilled together stay until the last of them is finished. A recording has
-/// pages up to the next 256 tokens. Plain tensor code lays the keys and values of one layer out by rows, in f32, to attend
-/// to them.
+/// Returns the bytes of the keys and values of every layer: each group's prompt once and each row's completion,
+/// both in whole pages. The prompts count twice, because prompts that were prefilled together stay until the
+/// last of them is finished. A recording has pages up to the next 256 tokens. Plain tensor code lays the keys
+/// and values of one layer out by rows, in f32, to attend to them.
 fn kv_cache(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let pages = |tokens: u128| tokens.next_multiple_of(PAGE as u128);
@@ -137,32 +138,35 @@ fn kv_cache(facts: &Facts) -> u128 {
     2 * shape.key * (kept + work.sequences * facts.length() * F32)
 }
 
-/// What recurrent layers remember of each row and of each group's prompt; twice of one layer, when rows are arranged.
+/// Returns the bytes that recurrent layers remember of each row and of each group's prompt. One layer counts
+/// twice, for the moment when rows are arranged.
 fn states(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let rows = work.sequences + work.sequences.div_ceil(work.group_size);
     (shape.recurrent + u128::from(shape.recurrent > 0)) * rows * shape.state * F32
 }
 
-/// The widest layer of a prefill. Nothing is kept for a backward pass, so it is one layer's tensors.
+/// Returns the bytes of the widest layer of a prefill. Nothing is kept for a backward pass, so only one layer's
+/// tensors are there.
 fn prefill(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let prompts = work.sequences.div_ceil(work.group_size);
     let tokens = (prompts * work.prompt).min(PREFILL_TOKENS.max(work.prompt));
-    // Of a recurrence nothing is kept for a way back.
+    // A recurrence keeps nothing for a backward pass either.
     let recurrence = if shape.recurrent > 0 { shape.projected + shape.recurrence / 2 } else { 0 };
     tokens * attention(shape).max(recurrence) * F32 + portion(facts, tokens) + scores(facts)
 }
 
-/// Numbers per token of a layer's forward pass around its attention: the residual stream before, between
-/// and behind, queries, keys and values in parts and whole, queries once more with the heads aside, and
-/// what attention gives, likewise.
+/// Returns the numbers per token of a layer's forward pass around its attention: the residual stream before,
+/// between and behind; queries, keys and values in parts and whole; queries once more with the heads aside; and
+/// the attention's result, likewise.
 fn attention(shape: &super::facts::Shape) -> u128 {
     3 * shape.hidden + 5 * shape.query + 6 * shape.key
 }
 
-/// The projections of some tokens: gate and up, the two apart, with what comes of them. Where there are experts, one may have
-/// all of the tokens; the router's numbers and the sum over experts are beside it.
+/// Returns the bytes of the projections of some tokens: gate and up together, the two apart, and their product.
+/// If there are experts, one of them may get all of the tokens; the router's numbers and the sum over experts
+/// are there besides.
 fn portion(facts: &Facts, tokens: u128) -> u128 {
     let shape = &facts.shape;
     let tokens = tokens.min(facts.pieces.tokens as u128);
@@ -170,28 +174,30 @@ fn portion(facts: &Facts, tokens: u128) -> u128 {
     tokens * (9 * shape.inner + 4 * shape.hidden + routed) * F32
 }
 
-/// Scores of a block, their weights, and in the backward pass the gradients of both.
+/// Returns the bytes of a block's scores and their weights, and in the backward pass of the gradients of both.
 fn scores(facts: &Facts) -> u128 {
     5 * facts.pieces.scores as u128 * F32
 }
 
-/// One token in every sequence: what is wide is the attention's scores.
+/// Returns the bytes of decoding one token in every sequence. The attention's scores are wide, or the MLP if
+/// the texts are short.
 fn decoding(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let widest = 3 * shape.hidden + (2 * shape.heads * facts.length()).max(4 * shape.inner);
     work.sequences * widest * F32
 }
 
-/// Logits of one token in every sequence. The host reads them back, which makes two of them; a
-/// device sorts them with their ids, beside their sums and what hides the cut ones.
+/// Returns the bytes of the logits of one token in every sequence. The host reads them back, which makes two
+/// copies. A device sorts them with their ids, and also has their sums and the mask of the cut ones.
 fn sampled_logits(facts: &Facts) -> u128 {
     let copies = if facts.work.on_host { 2 } else { 6 };
     copies * facts.work.sequences * facts.shape.vocab * F32
 }
 
-/// What an update keeps of the layers on its way forward, and the last one's output, or the gradient on its way back:
-/// of most layers the input, in the format of products; of the last ones besides queries, keys and values, what
-/// attention gave, the residual stream behind it, and gate and up.
+/// Returns the bytes that an update keeps of the layers on its way forward, with the last layer's output, or on
+/// its way back with the gradient. It keeps the input of most layers, in the format of products. For the last
+/// layers it also keeps queries, keys and values, the attention's result, the residual stream behind it, and
+/// gate and up.
 fn kept(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let format = if facts.half { BF16 } else { F32 };
@@ -202,7 +208,7 @@ fn kept(facts: &Facts) -> u128 {
     };
     let looks = (shape.query + 2 * shape.key) * format
         + (shape.query + shape.heads + shape.before_norms) * F32;
-    // Layers of each kind lie evenly, so the last ones have their share of each.
+    // Layers of each kind lie evenly, so the last layers have their share of each kind.
     let recurrent = (shape.projected + shape.mixed) * F32;
     let of_kinds = (shape.layers - shape.recurrent) * looks
         + shape.recurrent * recurrent
@@ -213,11 +219,12 @@ fn kept(facts: &Facts) -> u128 {
     facts.tokens() * ((shape.layers - whole) * input + whole * more + stream)
 }
 
-/// The layer that the backward pass is in, when it goes through the attention: queries, keys, values and what came of
-/// them, with their gradients, the residual stream and its gradient; and the gradient of one of its weights. On a GPU long
-/// texts have the gradients of keys and values in four parts. (By the
-/// bench `memory`, of the shapes of 135 and 494 million parameters, with adapters and sequences of 1,024 to 8,192
-/// tokens, updates held 84 and 107 kB a token; with what is kept of the layers this makes 88 and 113.)
+/// Returns the bytes of the layer that the backward pass is in, when it goes through the attention: queries,
+/// keys, values and their results, with their gradients; the residual stream and its gradient; and the gradient
+/// of one of the layer's weights. On a GPU the gradients of keys and values of long texts come in four parts.
+/// (By the bench `memory`, with the shapes of 135 and 494 million parameters, with adapters and sequences of
+/// 1,024 to 8,192 tokens, updates held 84 and 107 kB a token; this sum and that of the kept layers make 88 and
+/// 113.)
 fn layer_backward(facts: &Facts) -> u128 {
     let shape = &facts.shape;
     let long = !facts.work.on_host && facts.length() > 1024;
@@ -232,14 +239,16 @@ fn layer_backward(facts: &Facts) -> u128 {
     tokens * layer * F32 + portion(facts, tokens) + scores(facts) + facts.largest_in_layer * F32
 }
 
-/// Hidden states that predict, with what the last norm keeps of them and their gradient, twice.
+/// Returns the bytes of the hidden states that predict, of the numbers that the last norm keeps of them, and of
+/// their gradient, twice.
 fn hidden_states(facts: &Facts) -> u128 {
     8 * predictions(facts) * facts.shape.hidden * F32
 }
 
-/// Logits: all of a micro-batch that wait for its backward pass, and a block of those that do not. Plain tensor code has a
-/// block several times as it is normalised: itself, what it lacks to the largest, its weights and its gradient; two more
-/// where entropy has a gradient. Beside them that block of the head.
+/// Returns the bytes of the logits: all logits of a micro-batch if they wait for its backward pass, and
+/// otherwise a block of them. Plain tensor code has a block several times while it normalises it: the block
+/// itself, its distance from the largest logit, its weights and its gradient, and two more if entropy has a
+/// gradient. That block of the head is there besides.
 fn block_of_logits(facts: &Facts) -> u128 {
     let shape = &facts.shape;
     if !facts.work.plain {
@@ -253,12 +262,13 @@ fn block_of_logits(facts: &Facts) -> u128 {
     (copies * predictions(facts) * rows + 3 * rows * shape.hidden) * F32
 }
 
-/// Hidden states that predict a token, at most.
+/// Returns the largest number of hidden states that predict a token.
 fn predictions(facts: &Facts) -> u128 {
     facts.tokens().min(facts.work.mini_batch * facts.work.completion)
 }
 
-/// The gradient of the embedding's rows that occur, and the zeros and ones that it is summed with.
+/// Returns the bytes of the gradient of the embedding's rows that occur, and of the zeros and ones that it is
+/// summed with.
 fn lookup_gradient(facts: &Facts) -> u128 {
     let rows = facts.tokens().min(facts.shape.vocab);
     (2 * rows * facts.shape.hidden + 2 * facts.pieces.logits as u128) * F32

@@ -1,24 +1,26 @@
+//! Tests of plans against sums worked out by hand and against published runs.
+
 use firebrick_models::{DecoderConfig, Family, Lora, Sizes};
 
 use super::*;
 
-/// Qwen2.5-0.5B, with a recipe's default sizes.
+/// Plans a run of Qwen2.5-0.5B, with a recipe's default sizes.
 fn half_a_billion(recipe: &str) -> Plan {
     with_model("", recipe, Compute::F32)
 }
 
-/// The same with more keys of its model.
+/// Plans it with more keys of its model.
 fn with_model(model: &str, recipe: &str, compute: Compute) -> Plan {
     let text = format!("[model]\npath = \"m\"\n{model}\n[data]\ntrain = \"t.jsonl\"\n{recipe}");
     of_recipe(&Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe, compute)
 }
 
-/// The same of any recipe.
+/// Plans a run of any recipe.
 fn of_recipe(recipe: &Recipe, compute: Compute) -> Plan {
     with_memory(recipe, compute, None)
 }
 
-/// The same for a machine with so much memory.
+/// Plans a run for a machine with so much memory.
 fn with_memory(recipe: &Recipe, compute: Compute, memory: Option<u64>) -> Plan {
     let lora = recipe.model.lora.as_ref().map(crate::model::adapters);
     let models = Models { policy: config(), lora, reward: 10 << 20 };
@@ -53,19 +55,20 @@ fn what_is_counted_is_what_a_model_has() {
     assert_eq!(part(&plan, "weights", Moment::Rollout), weights);
     assert_eq!(part(&plan, "moments of AdamW", Moment::Rollout), 2 * weights);
     assert_eq!(part(&plan, "reward model", Moment::Saving), 40 << 20);
-    // Muon has one of what is in the layers: all but the embedding, 151936 × 896, and the last norm.
+    // Muon has one moment of the values in the layers: of all but the embedding, 151936 × 896, and the last
+    // norm.
     let muon = half_a_billion("[optim]\nkind = \"muon\"");
     let layers = weights - 4 * (151_936 * 896 + 896);
     assert_eq!(part(&muon, "moments of Muon", Moment::Rollout), 2 * weights - layers);
     // A step of 64 × 16 completions is four updates of several micro-batches each.
     assert_eq!(part(&plan, "weights of the engine", Moment::Optimizer), weights);
     assert_eq!(part(&plan, "gradient", Moment::Gradient), weights);
-    // In 8 bits, and a scale of 32 for 64.
+    // The moments are in 8 bits, with a scale of 32 bits for every 64 of them.
     let narrow = half_a_billion("[optim]\nmoments = \"int8\"");
     assert_eq!(part(&narrow, "moments of AdamW", Moment::Rollout), weights / 4 * 2 * 17 / 16);
     let whole = half_a_billion("[train]\nmini_batch = 1024");
     assert_eq!(part(&whole, "weights of the engine", Moment::Optimizer), 0);
-    // Of every layer, 2 × 2 heads of 64 for the 1024 tokens of 256 rows and the 512 of 16 prompts.
+    // Every layer has 2 × 2 heads of 64, for the 1024 tokens of 256 rows and the 512 of 16 prompts.
     let cache = 24 * 256 * (256 * 1024 + 16 * 512) * 4;
     let came = part(&plan, "KV cache", Moment::Rollout);
     assert!((cache..cache * 6 / 5).contains(&came), "{came} for a cache of {cache}");
@@ -75,7 +78,7 @@ fn what_is_counted_is_what_a_model_has() {
 fn what_is_not_trained_has_no_gradient_and_no_moments() {
     let recipe = "[loss]\nkl = { kind = \"k3\", coef = 0.1 }";
     let plan = with_model("lora = { rank = 16 }", recipe, Compute::F32);
-    // Of every layer q, k, v, o, gate, up and down: the sums of their inputs and outputs.
+    // The sums of the inputs and outputs of q, k, v, o, gate, up and down of every layer.
     let sides = 2 * (896 + 896) + 2 * (896 + 128) + 3 * (896 + 4864);
     let adapters = 24 * 16 * sides;
     assert_eq!(plan.facts.trainable, adapters);
@@ -93,7 +96,7 @@ fn a_critic_is_a_row_or_a_model() {
     assert_eq!(critic(&head, Moment::Rollout), 3 * 897 * 4);
     let separate = half_a_billion(&gae("kind = \"separate\""));
     assert_eq!(critic(&separate, Moment::Backward), 4 * (494_032_768 + 897) * 4);
-    // Adapters of its own beside weights that are the policy's.
+    // The critic has adapters of its own beside weights that are the policy's.
     let recipe = gae("kind = \"separate\"");
     let adapters = with_model("lora = { rank = 16 }", &recipe, Compute::F32);
     let expected = 3 * (adapters.facts.trainable as u64 + 897) * 4;
@@ -104,7 +107,7 @@ fn a_critic_is_a_row_or_a_model() {
 fn bfloat16_is_a_copy_of_the_weights_and_half_of_the_cache() {
     let (whole, half) = (half_a_billion(""), with_model("", "", Compute::Bf16));
     assert_eq!(part(&half, "weights of the engine", Moment::Rollout), 494_032_768 * 2);
-    // A base that is not trained is kept in the format of products, and once.
+    // A base that is not trained is kept once, in the format of products.
     let (adapters, base) = (8_798_208, 494_032_768 - 151_936 * 896);
     for (model, bytes) in [
         ("", 494_032_768 * 2),
@@ -149,7 +152,7 @@ fn the_longest_completion_is_as_long_as_the_memory() {
     let of = |memory: u64| plan.longest(memory).map(|longest| longest.completion);
     let (some, more) = (of(12 << 30).unwrap(), of(14 << 30).unwrap());
     assert!(some < more && of(4 << 30).is_none(), "{some} {more}");
-    // A tenth longer does not fit.
+    // Completions that are a tenth longer do not fit.
     let longer = |completion: u128| {
         let least = plan.least().facts;
         Plan::of(Facts { work: Work { completion, whole_layers: 0, ..least.work }, ..least })
@@ -200,7 +203,7 @@ fn the_cheapest_change_comes_first() {
 
 #[test]
 fn sizes_beyond_all_measure_are_too_large_and_no_panic() {
-    // No file may have them, but a program may.
+    // No file can have such sizes, but a program can.
     let mut recipe = Recipe::default();
     recipe.rollout.max_sequences = usize::MAX;
     recipe.rollout.group_size = usize::MAX;
@@ -230,7 +233,7 @@ fn advice_that_is_followed_makes_it_fit() {
     assert!(!plan.least().fits(4 << 30) && plan.advice(4 << 30).is_empty());
 }
 
-/// A family's own sizes, from its widths alone.
+/// Returns a family's own sizes, from its widths alone.
 fn of_family_models(family: Family) -> Models {
     let sizes = Sizes {
         vocab_size: 4096,
@@ -257,12 +260,13 @@ fn of_family(family: Family) -> Plan {
 fn recurrent_layers_have_states_in_the_place_of_keys() {
     let (qwen3, recurrent) = (of_family(Family::Qwen3), of_family(Family::Qwen35));
     let cache = |plan: &Plan| part(plan, "KV cache", Moment::Rollout);
-    // One of four layers attends; beside the pages, the keys of one layer are laid out in either.
+    // One of four layers attends. Both models also lay out the keys of one layer beside the pages.
     assert!(2 * cache(&recurrent) < cache(&qwen3));
     let states = part(&recurrent, "states of recurrent layers", Moment::Rollout);
     let work = recurrent.facts.work;
     let rows = work.sequences + work.sequences / work.group_size;
-    // Eight matrices of 256 × 256, and what a convolution of four tokens sees of 2 · 512 + 2048 channels.
+    // A row has eight matrices of 256 × 256, and the tokens that a convolution of four tokens remembers of 2 ·
+    // 512 + 2048 channels.
     assert_eq!(u128::from(states), 4 * rows * (8 * 256 * 256 + 3 * 3072) * 4);
     assert_eq!(part(&qwen3, "states of recurrent layers", Moment::Rollout), 0);
     let of_layer = |plan: &Plan| part(plan, "one layer's passes", Moment::Backward);
@@ -312,18 +316,18 @@ fn servers_take_the_memory_of_sampling() {
         assert_eq!(part(&there, name, Moment::Rollout), 0, "{name}");
     }
     assert_eq!(part(&there, "logits", Moment::Rollout), 0);
-    // An update is the same.
+    // An update takes the same memory.
     assert_eq!(part(&there, "logits", Moment::Head), part(&here, "logits", Moment::Head));
     // Fewer sequences would not help it.
     assert!(there.advice(1 << 30).iter().all(|advice| advice.key != "rollout.max_sequences"));
 }
 
-/// A Qwen2.5 of these sizes.
+/// Returns a Qwen2.5 of these sizes.
 fn wide(sizes: Sizes) -> Models {
     Models { policy: DecoderConfig::new(Family::Qwen2, sizes), lora: None, reward: 0 }
 }
 
-/// DAPO's batch: 512 prompts, 16 completions of each, 16 updates.
+/// Plans DAPO's batch: 512 prompts, 16 completions of each, 16 updates.
 fn of_dapo(models: &Models, completion: usize, load: Load) -> Engines {
     let text = format!(
         "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\nmax_prompt_tokens = 2048\n[rollout]\n\
@@ -335,9 +339,10 @@ fn of_dapo(models: &Models, completion: usize, load: Load) -> Engines {
     Engines::new(&facts, &recipe, load)
 }
 
-/// verl's documentation (`docs/advance/fully_async.md`, October 2025) has the seconds of a step of DAPO with Qwen2.5-Math-7B,
-/// completions of up to 28k tokens, on 32, 64 and 128 H20: sampling 357, 151 and 178, updates 314, 133 and 114. It does not say how
-/// long completions were; the update on 32 cards does. The rest follows.
+/// verl's documentation (`docs/advance/fully_async.md`, October 2025) has the seconds of a step of DAPO with
+/// Qwen2.5-Math-7B, completions of up to 28k tokens, on 32, 64 and 128 H20: sampling 357, 151 and 178, updates
+/// 314, 133 and 114. It does not say how long completions were, but the update on 32 cards shows it. The other
+/// numbers follow from that.
 #[test]
 fn the_balance_of_a_published_run_follows_from_its_sizes() {
     let models = wide(Sizes {
@@ -360,7 +365,7 @@ fn the_balance_of_a_published_run_follows_from_its_sizes() {
     let mean =
         (100..10_000).map(f64::from).find(|&mean| on(32.0, mean).update_seconds > 313.8).unwrap();
     assert!((800.0..1500.0).contains(&mean), "{mean} tokens");
-    // From 64 cards on the longest completion is what sampling takes.
+    // From 64 cards on, sampling takes as long as its longest completion.
     for (cards, sampling, update) in [(64.0, 150.7, 133.4), (128.0, 177.9, 113.8)] {
         let engines = on(cards, mean);
         assert_eq!(engines.cards, 1.0);
@@ -373,8 +378,9 @@ fn the_balance_of_a_published_run_follows_from_its_sizes() {
     }
 }
 
-/// verl's documentation (`docs/advance/one_step_off.md`, July 2025) says of DAPO with 32 billion weights that sampling takes about
-/// 70 % of a step on 128 cards that do both in turn, and that more of them do not help it.
+/// verl's documentation (`docs/advance/one_step_off.md`, July 2025) describes DAPO with 32 billion weights on
+/// 128 cards that sample and train in turn: sampling takes about 70 % of a step, and more cards do not make it
+/// faster.
 #[test]
 fn the_papers_run_spends_most_of_its_time_on_sampling() {
     let models = wide(Sizes {
@@ -390,7 +396,7 @@ fn the_papers_run_spends_most_of_its_time_on_sampling() {
         tied: false,
     });
     let h800 = Card::named("h100").unwrap();
-    // Two batches are sampled for one; the published recipe allows three.
+    // Two batches are sampled for each that is trained on; the published recipe allows three.
     let load =
         Load { mean_tokens: 5000.0, sampled: 2.0, trainer: h800, trainers: 128.0, server: h800 };
     let engines = of_dapo(&models, 20 << 10, load);

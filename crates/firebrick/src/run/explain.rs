@@ -1,4 +1,4 @@
-//! Lines that a person should read: why something took another way than expected.
+//! Explanations for a person of everything in a run that did not go as expected.
 
 use firebrick_core::{Metrics, Step};
 use firebrick_models::PolicyModel;
@@ -8,7 +8,7 @@ use super::Run;
 use crate::{journal::lock, recipe::Recipe};
 
 impl<M: PolicyModel> Run<M> {
-    /// Says what was not sampled again, and what could not be written.
+    /// Tells how many completions were not sampled again, and which writes failed.
     pub(super) fn explain_journal(&mut self, completions: u64) {
         let recalled = lock(&self.journal).take_recalled();
         if recalled > 0 {
@@ -20,7 +20,7 @@ impl<M: PolicyModel> Run<M> {
         self.explain_record();
     }
 
-    /// Says where `train.steps` ends the run before it has seen its prompts as often as it should.
+    /// Tells a person if `train.steps` ends the run before it has seen its prompts as often as it should.
     pub(super) fn compare_epochs(&mut self) {
         let Recipe { train, sampling, .. } = &self.recipe;
         let wanted = train.epochs.unwrap_or(0.0) * self.wired.trainer.source.size() as f64;
@@ -35,7 +35,7 @@ impl<M: PolicyModel> Run<M> {
         }
     }
 
-    /// Says that completions could not be judged, if there were any; whether there were.
+    /// Tells how many completions could not be judged, and returns true if there were any.
     pub(super) fn explain_errors(
         &mut self,
         step: Step,
@@ -53,7 +53,7 @@ impl<M: PolicyModel> Run<M> {
         errors > 0.0
     }
 
-    /// Says that the device had no memory for an update as it was cut, if it turned out so.
+    /// Tells a person if the device had no memory for an update as it was cut.
     pub(super) fn explain_room(&mut self, before: Room) {
         let trainer = &self.wired.trainer;
         let (room, cut) = (trainer.state.room, trainer.updater.cut);
@@ -78,9 +78,9 @@ impl<M: PolicyModel> Run<M> {
         ));
     }
 
-    /// Tells what a run with nothing to learn from looks like; the counters are in the metrics.
+    /// Describes a step with nothing to learn from. The counters are in the metrics.
     pub(super) fn explain_empty(&mut self, sampling: &SamplingReport, update: &UpdateTotals) {
-        // And not by the updates: while a critic is warmed up the policy has none.
+        // The number of updates would not do: while a critic is warmed up the policy has none.
         if update.tokens == 0 && update.skipped == 0 {
             let text = format!(
                 "         no group to train on after {} of at most {} rounds: \
@@ -98,7 +98,7 @@ impl<M: PolicyModel> Run<M> {
         }
     }
 
-    /// Says what the verifier had to say.
+    /// Passes on the notes of data, model and verifier.
     pub(super) fn pass_on_notes(&mut self) {
         let notes: Vec<String> = self.wired.notes.try_iter().collect();
         for note in notes {

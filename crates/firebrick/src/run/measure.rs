@@ -1,4 +1,4 @@
-//! Evaluations: of the held-out prompts, of further sets, and how far a warm-up has come.
+//! Evaluations of the held-out prompts, of further sets, and of the progress of a warm-up.
 
 use std::time::Instant;
 
@@ -16,11 +16,12 @@ use crate::{
     wire::{EvalSet, Wired},
 };
 
-/// Difficulties that have a metric: a column with a word for each question is none of difficulties.
+/// The most difficulties that have a metric. A column with a word for each question is no column of
+/// difficulties.
 const DIFFICULTIES: usize = 20;
 
 impl<M: PolicyModel> Run<M> {
-    /// Shows how far the warm-up has come; whether that is as far as it should.
+    /// Shows how far the warm-up has come, and returns true if it has come as far as it should.
     pub(super) fn measure_warmup(&mut self, step: Step) -> Result<bool, Error> {
         let Warmup { samples, stop_at, .. } = self.recipe.warmup;
         let mut metrics = Metrics::default();
@@ -37,9 +38,9 @@ impl<M: PolicyModel> Run<M> {
         Ok(accuracy.zip(stop_at).is_some_and(|(accuracy, stop_at)| accuracy >= stop_at))
     }
 
-    /// The evaluation after a step.
+    /// Evaluates the policy after a step.
     pub(super) fn measure_step(&mut self, step: Step) -> Result<(), Error> {
-        // Where this evaluation fails, no resumed run takes the one before for it.
+        // If this evaluation fails, a resumed run must not take the one before for it.
         self.progress.heldout.r#final = None;
         let measured = self.evaluate(HELDOUT)?;
         self.progress.evaluated = step;
@@ -59,7 +60,7 @@ impl<M: PolicyModel> Run<M> {
         Ok(())
     }
 
-    /// The key of the recipe by which the run ends after its last evaluation, if there is one.
+    /// Returns the key of the recipe by which the run ends after its last evaluation, if there is one.
     pub(super) fn reached(&self) -> Option<&'static str> {
         let Train { stop_at, patience, .. } = self.recipe.train;
         let Progress { heldout, since_best, .. } = &self.progress;
@@ -70,8 +71,8 @@ impl<M: PolicyModel> Run<M> {
         }
     }
 
-    /// How well the policy as it is answers the held-out prompts, sampled for `source`; none without such prompts. The further
-    /// sets are measured too.
+    /// Measures how well the present policy answers the held-out prompts, sampled for `source`. The result is
+    /// `None` without such prompts. The further sets are measured too.
     pub(super) fn evaluate(&mut self, source: &'static str) -> Result<Option<EvalReport>, Error> {
         let step = self.wired.trainer.state.step;
         let samples = self.recipe.eval.samples.max(1);
@@ -83,7 +84,7 @@ impl<M: PolicyModel> Run<M> {
                 self.watcher.example(&example);
             }
             self.record_evaluation(source, step, groups);
-            // Where nothing could be judged, nothing was measured.
+            // If nothing could be judged, nothing was measured.
             Some(report).filter(|report| report.accuracy.is_finite())
         });
         for set in self.wired.sets.clone() {
@@ -92,10 +93,10 @@ impl<M: PolicyModel> Run<M> {
         Ok(report)
     }
 
-    /// A further set of the recipe, when the held-out prompts are evaluated on for `source`.
+    /// Measures a further set of the recipe, when the held-out prompts are evaluated on for `source`.
     fn measure_set(&mut self, set: &EvalSet, source: &str, step: Step) -> Result<(), Error> {
         let EvalSet { name, prompts, samples } = set;
-        // Before a warm-up as after it is step 0.
+        // The evaluations before and after a warm-up both have step 0, so the name tells them apart.
         let own = if source == HELDOUT { name.clone() } else { format!("{name} {source}") };
         let Some((report, groups)) = self.measure(prompts, *samples, Some((&own, step)))? else {
             return Ok(());
@@ -120,7 +121,7 @@ impl<M: PolicyModel> Run<M> {
         Ok(())
     }
 
-    /// Samples and judges completions of `prompts`, which the journal keeps at that place.
+    /// Samples and judges completions of `prompts`, which the journal keeps at `place`.
     fn measure(
         &mut self,
         prompts: &[Prompt],
@@ -151,7 +152,7 @@ impl<M: PolicyModel> Run<M> {
         Ok(Some(measured))
     }
 
-    /// Shows a held-out accuracy; step 0 is what lies before the first.
+    /// Shows a held-out accuracy. Step 0 stands for the time before the first step.
     pub(super) fn show_accuracy(&mut self, step: Step, accuracy: Option<f64>) {
         if let Some(accuracy) = accuracy {
             let mut metrics = Metrics::default();

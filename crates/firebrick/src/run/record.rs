@@ -1,4 +1,4 @@
-//! The jobs that a run hands to the thread which writes its database.
+//! The jobs that a run hands to the thread that writes its database.
 
 use std::{sync::Mutex, time::Instant};
 
@@ -14,7 +14,8 @@ use crate::{
 };
 
 impl<M: PolicyModel> Run<M> {
-    /// A store or a tracker that fails must not end a run that works: the loss is said and borne.
+    /// Records a step. A store or a tracker that fails must not end a run that works: the loss is told and
+    /// borne.
     pub(super) fn record(
         &mut self,
         step: Step,
@@ -31,8 +32,9 @@ impl<M: PolicyModel> Run<M> {
         }
         let metrics = metrics.clone();
         lock(journal).store.later(move |store| {
-            // The numbers last, because the database brings everything before them to the disk with them; and in any case,
-            // because they are small and may have room where completions have none.
+            // The numbers come last, because with them the database brings everything before them to the disk.
+            // They are written even if the groups failed, because they are small and may have room where
+            // completions have none.
             let sampled =
                 store.record(TRAIN, step, &groups, &outcome).err().map(|error| error.to_string());
             let numbers = store.log(step, &metrics).err().map(|error| error.to_string());
@@ -40,7 +42,7 @@ impl<M: PolicyModel> Run<M> {
         });
     }
 
-    /// Writes what an evaluation has sampled, with its verdicts.
+    /// Writes the groups that an evaluation has sampled, with their verdicts.
     pub(super) fn record_evaluation(
         &mut self,
         source: &str,
@@ -56,19 +58,19 @@ impl<M: PolicyModel> Run<M> {
         journal.spend(began);
     }
 
-    /// A line for whoever watches, and for the record.
+    /// Tells a line to the watcher, and keeps it in the record.
     pub(super) fn note(&mut self, text: &str) {
         self.watcher.note(text);
         keep_event(&self.journal, self.wired.trainer.state.step, text);
     }
 
-    /// Says what could not be written, and what was removed.
+    /// Tells which writes failed, and which completions were removed.
     pub(super) fn explain_record(&mut self) {
         let lines = lock(&self.journal).store.told();
         lines.iter().flat_map(|told| told.lines()).for_each(|line| self.note(line));
     }
 
-    /// Waits until everything is written, and says what could not be.
+    /// Waits until everything is written, and tells which writes failed.
     pub(super) fn settle_record(&mut self) {
         let settled = lock(&self.journal).store.settle();
         if let Err(error) = settled {
@@ -77,7 +79,7 @@ impl<M: PolicyModel> Run<M> {
         self.explain_record();
     }
 
-    /// Notes why the run ended.
+    /// Notes the reason why the run ended.
     pub(super) fn end_with(&self, reason: &str) {
         let reason = reason.to_owned();
         let note = move |store: &mut Store| {
@@ -86,7 +88,7 @@ impl<M: PolicyModel> Run<M> {
         lock(&self.journal).store.later(note);
     }
 
-    /// Has the record looked at now and then, for what goes wrong slowly.
+    /// Has the record looked at now and then, for faults that grow slowly.
     pub(super) fn look_for_alarms(&self, step: Step) {
         if step.is_multiple_of(diagnose::EVERY) {
             let recipe = self.recipe.clone();
@@ -99,7 +101,8 @@ impl<M: PolicyModel> Run<M> {
         }
     }
 
-    /// Lets the database forget what nobody samples again, now that there is a checkpoint of `step`.
+    /// Lets the database forget tokens and groups that nobody needs again, now that there is a checkpoint of
+    /// `step`.
     pub(super) fn tidy(&self, step: Step) {
         let Record { tokens_every, max_megabytes } = self.recipe.record;
         // The evaluation after this step may not be over.
@@ -142,7 +145,7 @@ impl<M: PolicyModel> Run<M> {
 pub(super) fn keep_event(journal: &Mutex<Journal>, step: Step, text: &str) {
     let text = text.to_owned();
     lock(journal).store.later(move |store| {
-        // A database that can't be written is complained of where a step is lost.
+        // If the database can't be written, the complaint comes where a step is lost.
         let _ = store.event(step, &text);
         None
     });

@@ -1,4 +1,4 @@
-//! What a run writes besides its record: checkpoints, the policies that others begin with, and
+//! The files that a run writes besides its record: checkpoints, the policies that others begin with, and
 //! batches that could not be learnt from.
 
 use std::{
@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl<M: PolicyModel> Run<M> {
-    /// Batches whose gradient was not finite, kept for whoever wants to know why.
+    /// Keeps batches whose gradient was not finite, for a person who wants to know why.
     pub(super) fn save_skipped(
         &mut self,
         step: Step,
@@ -41,8 +41,8 @@ impl<M: PolicyModel> Run<M> {
         Ok(())
     }
 
-    /// The frozen policy of a KL penalty: the one that the first step starts from, kept in the run
-    /// folder because a resumed run has moved away from it.
+    /// Keeps the frozen policy of a KL penalty, which is the policy that the first step starts from. It lies in
+    /// the run folder, because a resumed run has moved away from it.
     pub(super) fn keep_reference(&mut self) -> Result<(), Error> {
         let Wired { trainer, files, .. } = &mut self.wired;
         if !trainer.updater.objective.needs_reference() {
@@ -65,13 +65,13 @@ impl<M: PolicyModel> Run<M> {
         Ok(())
     }
 
-    /// Writes a checkpoint, and removes what is old of them.
+    /// Writes a checkpoint, and removes old ones.
     pub(super) fn checkpoint(&mut self) -> Result<(), Error> {
         self.read_clock();
         let began = Instant::now();
         self.watcher.begin(Stage::Save, 0);
         let step = self.wired.trainer.state.step;
-        // A broken policy must not take the place of one that is not.
+        // A broken policy must not take the place of a whole one.
         let Trainer { policy, critic, .. } = &self.wired.trainer;
         check_finite(policy)?;
         critic.as_ref().map_or(Ok(()), |critic| check_finite(&critic.model))?;
@@ -79,7 +79,7 @@ impl<M: PolicyModel> Run<M> {
         let temporary = self.folder.begin_checkpoint(step)?;
         self.write_checkpoint(&temporary)?;
         write_sums(&temporary)?;
-        // Nobody makes what lies before a checkpoint again.
+        // The record up to a checkpoint is never made again, so it is written before the checkpoint.
         self.settle_record();
         publish_folder(&temporary, &self.folder.checkpoint(step))?;
         if self.recipe.checkpoint.keep > 0 {
@@ -93,7 +93,7 @@ impl<M: PolicyModel> Run<M> {
         Ok(())
     }
 
-    /// Keeps the state after the warm-up where other runs look for it.
+    /// Keeps the state after the warm-up in the folder where other runs look for it.
     pub(super) fn keep_warmup(&self) -> Result<(), Error> {
         let Some(folder) = &self.warmup else { return Ok(()) };
         let temporary = folder.with_extension("tmp");
@@ -106,7 +106,7 @@ impl<M: PolicyModel> Run<M> {
         Ok(publish_folder(&temporary, folder)?)
     }
 
-    /// Writes the policy as others open it, with what a resumed run needs in `trainer/`.
+    /// Writes the policy in the form in which others open it, with the state for a resumed run in `trainer/`.
     fn write_checkpoint(&self, folder: &Path) -> Result<(), Error> {
         let Wired { trainer, files, tokenizer, .. } = &self.wired;
         files.write(&trainer.policy, folder)?;

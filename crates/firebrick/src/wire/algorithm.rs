@@ -1,4 +1,4 @@
-//! From the recipe's tables of the algorithm to its parts.
+//! The way from the recipe's tables of the algorithm to its parts.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
     Task { verifier, scale, shapers: reward::shapers(recipe), filter, advantage: advantage(recipe) }
 }
 
-/// None where a critic gives the advantages.
+/// Returns the estimator of the advantages. It is `None` if a critic gives them.
 fn advantage(recipe: &Recipe) -> Option<Box<dyn AdvantageEstimator>> {
     Some(match recipe.advantage {
         recipe::Advantage::GroupNorm { epsilon } => Box::new(GroupNorm { epsilon, unbiased: true }),
@@ -58,8 +58,8 @@ fn advantage(recipe: &Recipe) -> Option<Box<dyn AdvantageEstimator>> {
     })
 }
 
-/// The weights of a weighted reward's parts, as shares of 1: so all of them together weigh as much as the
-/// one credit of another verifier, and what penalties take off as much as either.
+/// Returns the weights of a weighted reward's parts, as shares of 1. So all of them together weigh as much as
+/// the one credit of another verifier, and as much as the part that penalties take off.
 fn part_weights(recipe: &Recipe) -> BTreeMap<String, f32> {
     let recipe::RewardKind::Weighted { parts } = recipe.reward_kind() else {
         return BTreeMap::new();
@@ -107,7 +107,7 @@ pub(super) fn updater(recipe: &Recipe, cut: plan::Cut) -> Updater {
             recipe::KlKind::K2 => KlEstimator::K2,
             recipe::KlKind::K3 => KlEstimator::K3,
         },
-        // The gradient of k1 is that of log π alone: the reference would have no part in it.
+        // The gradient of k1 is the gradient of log π alone: the reference would have no part in it.
         gradient_of_k2: kl.kind == recipe::KlKind::K1,
         coef: kl.coef,
     });
@@ -141,7 +141,7 @@ pub(super) fn updater(recipe: &Recipe, cut: plan::Cut) -> Updater {
     }
 }
 
-/// The optimizer of a policy or a critic.
+/// Builds the optimizer of a policy or a critic.
 pub(super) fn optimizer<M: Module>(optim: &recipe::Optim) -> Box<dyn Optimizer<M>> {
     let adamw = |beta1, beta2, epsilon| OptimConfig {
         beta1,
@@ -165,7 +165,7 @@ pub(super) fn optimizer<M: Module>(optim: &recipe::Optim) -> Box<dyn Optimizer<M
     }
 }
 
-/// The learning rate over `steps` of a policy or a critic, `lr` after its warm-up.
+/// Builds the learning rate over `steps` of a policy or a critic. It is `lr` after its warm-up.
 pub(super) fn schedule(optim: &recipe::Optim, lr: f64, steps: u64) -> Box<dyn LrSchedule> {
     let warmup = optim.warmup_steps;
     let steps = steps.saturating_sub(warmup);

@@ -8,8 +8,7 @@ use firebrick_train::{Critic, CriticConfig, Gae, TrainError, ValueLoss, ValueMod
 use super::algorithm::{optimizer, schedule};
 use crate::recipe::{Advantage, CriticKind, Optim, Recipe};
 
-/// The critic that a recipe asks for. It is made when the first step begins, beside the policy as it is
-/// at that moment.
+/// The critic that a recipe asks for. It is made when the first step begins, beside the policy of that moment.
 #[derive(Clone, Debug)]
 pub struct CriticPlan {
     kind: CriticKind,
@@ -20,7 +19,7 @@ pub struct CriticPlan {
 }
 
 impl CriticPlan {
-    /// None where the recipe asks for none.
+    /// Reads the critic of a recipe; `None` if the recipe asks for none.
     pub(super) fn of(recipe: &Recipe) -> Option<Self> {
         let Advantage::Gae { gamma, lambda, normalise } = recipe.advantage else { return None };
         let critic = &recipe.critic;
@@ -35,7 +34,7 @@ impl CriticPlan {
         Some(CriticPlan { kind: critic.kind, config, optim, lr, steps: recipe.train.steps })
     }
 
-    /// A new critic beside `policy`.
+    /// Makes a new critic beside `policy`.
     pub fn beside<M: PolicyModel>(&self, policy: &M) -> Critic<M> {
         Critic {
             model: match self.kind {
@@ -48,7 +47,7 @@ impl CriticPlan {
         }
     }
 
-    /// The critic as it was when the checkpoint was written whose `trainer` folder this is.
+    /// Reads the critic from a checkpoint's folder `trainer`.
     pub(super) fn resumed<M: PolicyModel>(
         &self,
         policy: &M,

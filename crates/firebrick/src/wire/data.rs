@@ -25,28 +25,28 @@ pub(super) struct Data {
     pub(super) heldout: Vec<Prompt>,
     pub(super) sets: Vec<EvalSet>,
     pub(super) worked: Vec<WorkedExample>,
-    /// The prompts of those.
+    /// The prompts of the worked examples.
     pub(super) worked_prompts: Vec<Prompt>,
-    /// How a question is written.
+    /// The form in which a question is written.
     pub(super) format: PromptFormat,
-    /// The fate of the training problems; none where they were not asked for.
+    /// The fate of the training problems; `None` if they were not asked for.
     pub(super) report: Option<PromptReport>,
 }
 
-/// Which prompts are asked of the recipe. The others are a program's own.
+/// The prompts that are asked of the recipe. The others are a program's own.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) train: bool,
     pub(super) heldout: bool,
     pub(super) worked: bool,
-    /// True where a verifier may want to read a prompt's messages.
+    /// True if a verifier may want to read a prompt's messages.
     pub(super) messages: bool,
-    /// Whose episodes are the problems, where the recipe says so.
+    /// The environment whose episodes are the problems, if the recipe says so.
     pub(super) environment: Option<&'a dyn Environment>,
 }
 
 impl Data {
-    /// With the model in `folders`; what was left out of the data is said through `notes`.
+    /// Reads the data for the model in `folders`. Tells through `notes` what was left out.
     pub(super) fn read(
         recipe: &Recipe,
         asked: Asked<'_>,
@@ -97,7 +97,7 @@ impl Data {
         let (worked, worked_prompts) = match worked {
             true => {
                 let examples = preparation.worked_examples(&train).map_err(lost(train_file))?.0;
-                // Of the same problems: what is too long is left out of both.
+                // They are the prompts of the same problems: a problem that is too long is left out of both.
                 (examples, preparation.prompts(&train).map_err(lost(train_file))?.0)
             }
             false => (Vec::new(), Vec::new()),
@@ -121,10 +121,10 @@ impl Data {
 }
 
 impl Data {
-    /// Leaves out what can't be judged, and looks whether the rest can be answered right.
+    /// Leaves out prompts that can't be judged, and checks that the rest can be answered right.
     ///
     /// # Errors
-    /// When most of it can't.
+    /// When most of them can't be answered right.
     pub(super) fn check_references(
         &mut self,
         recipe: &Recipe,
@@ -146,9 +146,9 @@ impl Data {
 pub struct EvalSet {
     /// The recipe's name for it.
     pub name: String,
-    /// The questions.
+    /// The prompts.
     pub prompts: Vec<Prompt>,
-    /// Completions of each.
+    /// The number of completions of each prompt.
     pub samples: usize,
 }
 
@@ -184,14 +184,14 @@ fn columns(data: &recipe::Data) -> ColumnNames {
     ColumnNames { prompt, reference, difficulty }
 }
 
-/// Leaves the first `eval.prompts` of what is evaluated on; all of it where that is 0.
+/// Keeps the first `eval.prompts` of the prompts to evaluate on, or all if that is 0.
 pub(super) fn shorten<T>(heldout: &mut Vec<T>, recipe: &Recipe) {
     if recipe.eval.prompts > 0 {
         heldout.truncate(recipe.eval.prompts);
     }
 }
 
-/// Where the tokenizer is from; none for one that is made for a task.
+/// Returns the folder of the tokenizer. It is `None` for a tokenizer that is made for a task.
 pub(super) fn text_folder<'a>(
     recipe: &'a Recipe,
     folders: Option<&'a Folders>,
@@ -219,13 +219,13 @@ pub(super) fn tokenizer(recipe: &Recipe, folder: Option<&Path>) -> Result<Tokeni
     Ok(Tokenizer::characters(&alphabet.ok_or(Error::NewModelNeedsAlphabet)?)?)
 }
 
-/// The longest prompt that is kept: what the recipe allows, as far as the model's context has room
-/// for it beside a completion. A longer one would end the run at the step that draws it.
+/// Returns the longest prompt that is kept: the recipe's limit, as far as the model's context has room for it
+/// beside a completion. A longer prompt would end the run at the step that draws it.
 pub(super) fn prompt_limit(recipe: &Recipe, folders: Option<&Folders>) -> Result<usize, Error> {
     let context = match (folders, &recipe.model.new) {
         (Some(folders), _) => folders.sizes()?.max_position_embeddings,
         (None, Some(new)) => new.max_position_embeddings,
-        // The recipe's check wants one of the two.
+        // The recipe's check demands one of the two.
         (None, None) => usize::MAX,
     };
     let completion = recipe.longest_completion();
@@ -253,11 +253,11 @@ fn no_prompts(data: &recipe::Data, file: Option<&PathBuf>, error: DataError) -> 
 struct ProblemSets {
     train: Vec<Problem>,
     heldout: Vec<Problem>,
-    /// What was left out of the training problems.
+    /// The problems that were left out of the training problems.
     dropped: ProblemSet,
 }
 
-/// Training and held-out problems.
+/// Reads or makes the training problems and the held-out problems.
 fn problems(
     data: &recipe::Data,
     sources: &Sources,
@@ -281,7 +281,7 @@ fn problems(
                 (task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?)
             }
             (None, Some(environment)) => {
-                // Episodes cost more than sums.
+                // Episodes cost more than sums, so only the wanted ones are begun.
                 let wanted = |asked, count| if asked { count } else { 0 };
                 let train = wanted(asked.train || asked.worked, data.train_size);
                 let heldout = wanted(asked.heldout, data.heldout_size);
@@ -289,7 +289,7 @@ fn problems(
                 tell_alike(&train, notes);
                 (train, openings(environment, data.train_size as u64, heldout)?)
             }
-            // The recipe's check wants one.
+            // The recipe's check demands an environment.
             (None, None) => (Vec::new(), Vec::new()),
         };
         return Ok(ProblemSets { train, heldout, dropped: ProblemSet::default() });
@@ -298,12 +298,12 @@ fn problems(
     let part = Part { subset, split, default_split: "train" };
     let mut dropped = read("data.train", path, &part)?;
     let mut train = std::mem::take(&mut dropped.problems);
-    // A file has no splits: held-out rows without a place of their own are its last ones.
+    // A file has no splits. If the held-out rows have no place of their own, they are its last rows.
     let splits = data.heldout.is_some() || !path.is_file();
     let heldout_split = data.heldout_split.clone().filter(|_| splits);
     let heldout = match (&data.heldout, heldout_split) {
         (None, None) => {
-            // At most half: a file of ten rows is for trying things, and must still train.
+            // At most half is held out: a file of ten rows is for trying things, and must still train.
             let count = data.heldout_size.min(train.len() / 2);
             if count < data.heldout_size {
                 let _ = notes.send(format!(
@@ -340,7 +340,7 @@ fn problems(
     Ok(ProblemSets { train, heldout, dropped })
 }
 
-/// None where an environment's own episodes are the problems.
+/// Returns the generator of a task. It is `None` if an environment's own episodes are the problems.
 pub(super) fn generator(task: &recipe::Task) -> Option<firebrick_data::Task> {
     Some(match *task {
         recipe::Task::Addition { digits, worked, second_look } => {
@@ -387,8 +387,8 @@ fn format(
     })
 }
 
-/// An option that no template reads is a misspelling that would go unnoticed: templates take what
-/// they know, and leave the rest. `key` is where they were given.
+/// Checks that the template reads every option. Templates take the options that they know and leave the rest,
+/// so a misspelt one would go unnoticed. `key` is the place where they were given.
 ///
 /// # Errors
 /// When there is such an option.

@@ -1,4 +1,4 @@
-//! The environment that a recipe names, and how the policy talks with it.
+//! The environment that a recipe names, and the policy's way to talk with it.
 
 use std::{
     collections::BTreeSet,
@@ -21,23 +21,24 @@ use crate::{
     recipe::{self, EnvironmentKind, Recipe, Role, Task},
 };
 
-/// Episodes that are begun at once for the prompts that they open with.
+/// Episodes that are begun at once, for the prompts that they open with.
 const OPENED_AT_ONCE: usize = 16;
 
-/// How long one waits for an environment before a run has begun.
+/// The longest wait for an environment before a run has begun.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long an environment without room is left alone.
+/// The pause before an environment without room is asked again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Reasons of failures that a run tells, each once; the failures are counted.
+/// The most reasons of failures that a run tells, each of them once. All failures are counted.
 const TOLD: usize = 5;
 
-/// The environment, the program's `own` where the recipe says so; none where a completion is one turn.
+/// Builds the environment, or takes the program's `own` if the recipe says so. It is `None` if a completion is
+/// a single turn.
 ///
 /// # Errors
-/// When an address or a template is none, the key is not in the environment of this process, or the program's own is missing, or
-/// is not asked for.
+/// When an address or a template is not valid, the key is not in the environment of this process, or the
+/// program's own environment is missing or not asked for.
 pub(super) fn environment(
     recipe: &Recipe,
     own: Option<Arc<dyn Environment>>,
@@ -74,7 +75,7 @@ pub(super) fn environment(
     })
 }
 
-/// The key in an environment variable, which the recipe's key `setting` names.
+/// Reads the key from an environment variable, which the recipe's key `setting` names.
 pub(super) fn key(setting: &'static str, variable: &str) -> Result<Key, Error> {
     match env::var(variable) {
         Ok(word) if !word.is_empty() => Ok(Key::new(word)),
@@ -82,7 +83,7 @@ pub(super) fn key(setting: &'static str, variable: &str) -> Result<Key, Error> {
     }
 }
 
-/// Every character that the environment may say and a task's own alphabet may lack.
+/// Returns every character that the environment may say, because a task's own alphabet may lack some.
 pub(super) fn alphabet(kind: EnvironmentKind) -> &'static str {
     match kind {
         EnvironmentKind::Guessing => Guessing::ALPHABET,
@@ -113,7 +114,7 @@ impl Talking {
         } = &recipe.environment;
         let mut ends = Vec::new();
         for text in stop {
-            // What stands before it may be part of the token.
+            // The token may begin with other text.
             let words = (0..tokenizer.rows() as TokenId)
                 .map(|token| (token, tokenizer.detokenize(&[token])));
             let ending = words.filter(|(_, word)| word.ends_with(text)).map(|(token, _)| token);
@@ -129,14 +130,14 @@ impl Talking {
             max_heard_tokens: *max_heard_tokens,
             stop: ends,
         };
-        // Before a run, and not at its first reply.
+        // This fails before a run, and not at its first reply.
         format.reply("", role.name())?;
         let hearing = Heard { tokenizer: tokenizer.clone(), format, role: *role };
         let (tokenizer, hearing) = (tokenizer.clone(), Arc::new(hearing));
         Ok(Talking { environment, tokenizer, hearing, turns })
     }
 
-    /// The engine, whose completions then talk with the environment.
+    /// Wraps the engine, whose completions then talk with the environment.
     pub(super) fn engine<M: 'static>(
         self,
         engine: Box<dyn RolloutEngine<M>>,
@@ -145,10 +146,11 @@ impl Talking {
         Box::new(Conversing::new(engine, environment, tokenizer, hearing, turns))
     }
 
-    /// Has the environment say its part in examples that the warm-up imitates: what it says is read and not imitated.
+    /// Has the environment say its part in the examples of the warm-up, which reads these words and does not
+    /// imitate them.
     ///
     /// # Errors
-    /// When it says something else than an example has.
+    /// When the environment says something else than an example has.
     pub(super) fn play(
         &self,
         examples: &mut [WorkedExample],
@@ -171,7 +173,7 @@ impl Talking {
             let rest = &completion[begin..];
             let stopped = rest.iter().position(|token| self.turns.stop.contains(token));
             let end = stopped.map_or(rest.len(), |at| at + 1).min(self.turns.max_turn_tokens);
-            // The last turn needs no answer: it ends with the example.
+            // The last turn needs no answer, because it ends with the example.
             if end + 1 >= rest.len() {
                 return Ok(());
             }
@@ -201,7 +203,7 @@ impl Talking {
     }
 }
 
-/// The verifier, for completions whose environment may have failed.
+/// Wraps the verifier, for completions whose environment may have failed.
 pub(super) fn sound(verifier: Box<dyn Verifier>, said: Sender<String>) -> Box<dyn Verifier> {
     let told = Mutex::new(BTreeSet::new());
     Box::new(OfConversations::new(verifier, move |why| {
@@ -212,7 +214,7 @@ pub(super) fn sound(verifier: Box<dyn Verifier>, said: Sender<String>) -> Box<dy
     }))
 }
 
-/// Problems that are the openings of episodes: those of the numbers from `first` on.
+/// Makes problems of the openings of episodes, with numbers from `first` on.
 ///
 /// # Errors
 /// When an episode can't begin, or begins without a word.
@@ -228,7 +230,7 @@ pub(super) fn openings(
         let since = Instant::now();
         let episode = loop {
             match environment.begin(&prompt) {
-                // Nobody hears of it before the run begins: it is better to end.
+                // Nobody hears of this wait before the run begins, so it has an end.
                 Err(EnvironmentFailed::Busy(_)) if since.elapsed() < PATIENCE => {
                     thread::sleep(PAUSE);
                 }
@@ -245,7 +247,7 @@ pub(super) fn openings(
             Ok(_) => "it begins without a word, expected the prompt".into(),
             Err(failed) => failed.to_string(),
         };
-        // One that fails is enough.
+        // After one failure no more episodes are begun.
         *ids() = 0..0;
         Err(Error::Opening { id, problem })
     };
@@ -265,7 +267,7 @@ pub(super) fn openings(
     Ok(problems)
 }
 
-/// Says so where openings show nothing of what was opened.
+/// Tells a person if all openings are alike, so that nothing shows which episode was opened.
 pub(super) fn tell_alike(problems: &[Problem], notes: &Sender<String>) {
     let Some((first, others)) = problems.split_first().filter(|(_, others)| !others.is_empty())
     else {
@@ -293,7 +295,7 @@ impl Hearing for Heard {
         let tokens = text.and_then(|text| self.tokenizer.encode(&text, false));
         let mut tokens =
             tokens.map_err(|error| format!("the policy can't read a reply: {error}"))?;
-        // The end of the policy's message is the policy's own, where it wrote it.
+        // If the policy wrote the end of its message itself, the reply leaves it out.
         if self.format.chat.is_some() && last.is_some() && tokens.first().copied() == last {
             tokens.remove(0);
         }

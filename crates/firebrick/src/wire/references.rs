@@ -1,4 +1,4 @@
-//! A check of a data set's references: its verifier has to find them right as answers.
+//! A check of a data set's references: the verifier has to find them right as answers.
 
 use std::sync::mpsc::Sender;
 
@@ -10,7 +10,8 @@ use crate::{
     recipe::{Recipe, RewardKind},
 };
 
-/// Leaves out the prompts whose references the verifier can't read, and says how many: no answer to them has a verdict.
+/// Leaves out the prompts whose references the verifier can't read, because no answer to them has a verdict.
+/// Says how many there are.
 pub(super) fn leave_out(
     key: &str,
     prompts: &mut Vec<Prompt>,
@@ -22,7 +23,7 @@ pub(super) fn leave_out(
     let Some(forms) = forms.filter(|_| prompts.len() > HANDFUL) else { return Ok(()) };
     let mut unreadable = vec![false; prompts.len()];
     for form in &forms {
-        // Any answer will do: it is the reference that can't be read.
+        // Any answer will do, because it is the reference that can't be read.
         let answer = Completion::of_text(form.replace(REFERENCE, "1"));
         let asked: Vec<_> = prompts.iter().map(|prompt| (prompt, &answer)).collect();
         let scores = verifier.score_all(&asked).map_err(TrainError::from)?;
@@ -30,7 +31,7 @@ pub(super) fn leave_out(
             *unreadable |= score.verdict == Verdict::Error;
         }
     }
-    // As the same text it may be right all the same.
+    // An answer that is the same text as the reference may still be right.
     for (unreadable, prompt) in unreadable.iter_mut().zip(&*prompts) {
         *unreadable = *unreadable && never_right(prompt, &forms, verifier);
     }
@@ -50,11 +51,12 @@ pub(super) fn leave_out(
     Ok(())
 }
 
-/// Gives each reference to the verifier as an answer, and says of how many it is none: training on them teaches that
-/// nothing is right. Of a large set it looks at a part. The answers of a task are its own.
+/// Gives each reference to the verifier as an answer, and says how many of them are not right: training on them
+/// teaches that nothing is right. It tries only a part of a large set. A task's answers are its own, and are
+/// not checked.
 ///
 /// # Errors
-/// When it is most of them, and not a handful.
+/// When most references are not right, and there are more than a handful.
 pub(super) fn check(
     key: &str,
     prompts: &[Prompt],
@@ -92,13 +94,14 @@ fn never_right(prompt: &Prompt, forms: &[String], verifier: &dyn Verifier) -> bo
 /// The most references that are tried.
 const LOOKED_AT: usize = 1000;
 
-/// So few are for trying things: what is wrong with them is said and borne.
+/// So few prompts are for trying things: their faults are told and borne.
 const HANDFUL: usize = 16;
 
 /// Stands for the reference in a form.
 const REFERENCE: &str = "{reference}";
 
-/// The ways to state an answer that a verifier of this kind may want; none where a reference is no answer.
+/// Returns the ways to state an answer that a verifier of this kind may want. It is `None` if a reference is no
+/// answer.
 fn forms(kind: &RewardKind) -> Option<Vec<String>> {
     let own = match kind {
         RewardKind::Exact { after: Some(marker), .. }
@@ -117,14 +120,14 @@ fn forms(kind: &RewardKind) -> Option<Vec<String>> {
     Some(own.into_iter().chain(usual.map(String::from)).collect())
 }
 
-/// The first three references, for a message.
+/// Writes the first three references, for a message.
 fn first(prompts: &[&Prompt]) -> String {
     let first: Vec<String> =
         prompts.iter().take(3).map(|prompt| shown(&prompt.reference)).collect();
     first.join(", ")
 }
 
-/// A reference for a message: short, and without what moves a cursor.
+/// Writes a reference for a message: short, and without characters that move a cursor.
 fn shown(reference: &str) -> String {
     let short: String = reference.chars().take(40).collect();
     format!("{short:?}{}", if short.len() < reference.len() { "…" } else { "" })

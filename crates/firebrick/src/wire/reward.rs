@@ -1,4 +1,4 @@
-//! From a recipe's `[reward]` to the verifier and the shapers it names.
+//! The way from a recipe's `[reward]` to the verifier and the shapers that it names.
 
 mod model;
 
@@ -21,28 +21,28 @@ use crate::{
     source::Sources,
 };
 
-/// What verifiers are given that the recipe's `[reward]` does not say.
+/// The material of verifiers that the recipe's `[reward]` does not give.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// Where a reward model computes; without autodiff.
+    /// The device of a reward model; without autodiff.
     pub(super) device: &'a Device,
-    /// What it multiplies matrices in.
+    /// The format in which a reward model multiplies matrices.
     pub(super) compute: Compute,
-    /// Finds it.
+    /// The finder of a reward model.
     pub(super) sources: &'a Sources,
-    /// What chat templates may print.
+    /// The date that chat templates may print.
     pub(super) now: DateTime,
-    /// Takes what there is to tell a person.
+    /// The receiver of notes for a person.
     pub(super) notes: &'a Sender<String>,
 }
 
-/// The verifier.
+/// Builds the verifier.
 pub(super) fn verifier(recipe: &Recipe, place: &Place) -> Result<Box<dyn Verifier>, Error> {
     let task = recipe.data.task.as_ref().and_then(generator);
     of_kind(recipe.reward_kind(), task.as_ref(), place)
 }
 
-/// `task` is the generator of the recipe's problems, if it has one.
+/// Builds a verifier of this kind. `task` is the generator of the recipe's problems, if it has one.
 fn of_kind(
     kind: RewardKind,
     task: Option<&Task>,
@@ -119,14 +119,14 @@ fn of_kind(
             let command = Command::new(options)?.on_failure(move |reason| {
                 let _ = notes.send(reason.to_owned()); // A run that is over hears nothing.
             });
-            command.start()?; // Before a run, and not at its first completion.
+            command.start()?; // This fails before a run, and not at its first completion.
             Box::new(command)
         }
     })
 }
 
-/// What is done to the rewards of a group, in this order: factors on what was earned, and then
-/// what is taken off whatever was earned.
+/// Builds the shapers of a group's rewards, in this order: first factors on the earned reward, and then the
+/// parts that are taken off whatever was earned.
 pub(super) fn shapers(recipe: &Recipe) -> Vec<Box<dyn RewardShaper>> {
     let recipe::Reward { stop, length, overlong, .. } = &recipe.reward;
     let form = |form| match form {

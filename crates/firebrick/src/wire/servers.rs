@@ -20,13 +20,14 @@ use crate::{
     recipe::{Engine, EngineKind, Recipe},
 };
 
-/// Tokens of a probe, and how many there are.
+/// The number of tokens of a probe, and the number of probes.
 const PROBE: (u64, u64) = (48, 2);
 
-/// How often a token that is no word may be drawn for a probe: a vocabulary of nothing else has no probes.
+/// The most tokens that are drawn for a probe. Tokens that are no words are dropped, so a vocabulary of nothing
+/// else has no probes.
 const DRAWS: u64 = 1000;
 
-/// Parts of a run that its servers need.
+/// The parts of a run that its servers need.
 pub(super) struct Behind<'a> {
     pub(super) policy: &'a Decoder,
     pub(super) files: HuggingFace,
@@ -39,10 +40,10 @@ pub(super) struct Behind<'a> {
     pub(super) said: Sender<String>,
 }
 
-/// The engine that asks the recipe's servers; none where this process samples.
+/// Builds the engine that asks the recipe's servers. It is `None` if this process samples.
 ///
 /// # Errors
-/// When an address is none, or the key is not in the environment.
+/// When an address is not valid, or the key is not in the environment.
 pub(super) fn engine(
     recipe: &Recipe,
     behind: Behind<'_>,
@@ -84,7 +85,8 @@ pub(super) fn engine(
         tempered: rollout.temperature != 1.0,
         vocabulary: policy.head().dims()[0],
     };
-    // A server begins relative paths elsewhere. Several runs may share one folder: each has one of its own in it.
+    // A server starts relative paths elsewhere, so the path is made absolute. Several runs may share one
+    // folder, so each has its own folder in it.
     let of_run = |weights: PathBuf| weights.join(&run);
     let folder = weights.and_then(|weights| absolute(weights).ok()).map_or(folder, of_run);
     let weights_there = weights_there.map(of_run);
@@ -93,7 +95,8 @@ pub(super) fn engine(
     Ok(Some(Box::new(ServerPool::new(settings, weights, tokenizer.clone(), tell)?)))
 }
 
-/// Tokens at random, none of them special: a server may take those for more than tokens.
+/// Draws tokens at random for the probes. None of them is special, because a server may take special tokens for
+/// more than tokens.
 fn probes(tokenizer: &Tokenizer) -> Vec<Vec<TokenId>> {
     let rows = tokenizer.rows() as f64;
     let probe = |index| {

@@ -1,9 +1,9 @@
-//! Whole numbers in `$((…))`.
+//! Arithmetic of whole numbers in shell scripts: `$((…))`.
 
-/// Brackets and signs inside each other.
+/// The most brackets and signs inside each other.
 const MOST_DEPTH: usize = 32;
 
-/// The value; none when it has no value here, or when a shell would refuse it.
+/// Returns the value of `sum`, or `None` if it has no value here or a shell would refuse it.
 pub(super) fn value(sum: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<i64> {
     let mut reader = Reader { rest: sum.trim(), variable };
     let value = reader.sum(0)?;
@@ -67,7 +67,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The next sign, if it is one of these.
+    /// Takes the next sign, if it is one of these.
     fn sign(&mut self, signs: &[char]) -> Option<char> {
         self.rest = self.rest.trim_start();
         let sign = self.rest.chars().next().filter(|c| signs.contains(c))?;

@@ -1,23 +1,23 @@
-//! A script as commands, and these as words with their quotes taken off.
+//! A script as commands, and the commands as words without their quotes.
 
-/// A word, in the pieces that it is put together from.
+/// A word, as the pieces that it is put together from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Word(pub(super) Vec<Piece>);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Piece {
-    /// As it stands.
+    /// Text as it stands.
     Text(String),
-    /// `$name`, or `${name:-or}`; whether inside `"…"`.
+    /// `$name`, or `${name:-or}`. `quoted` is true inside `"…"`.
     Variable { name: String, or: Option<Word>, quoted: bool },
     /// `$((…))`, without the brackets.
     Arithmetic(String),
-    /// What only a shell could say, as `$(…)` or `${…}`.
+    /// A piece whose value only a shell knows, as `$(…)` or `${…}`.
     Foreign(String),
 }
 
 impl Word {
-    /// The word, if nothing in it is to be filled in.
+    /// Returns the word, if nothing in it has to be filled in.
     pub(super) fn plain(&self) -> Option<&str> {
         match self.0.as_slice() {
             [Piece::Text(text)] => Some(text),
@@ -25,7 +25,7 @@ impl Word {
         }
     }
 
-    /// The text before the first `=` and the word behind it.
+    /// Returns the text before the first `=` and the word after it.
     fn split_at_equals(&self) -> Option<(String, Word)> {
         let Some((Piece::Text(first), rest)) = self.0.split_first() else { return None };
         let (key, value) = first.split_once('=')?;
@@ -33,14 +33,14 @@ impl Word {
         Some((key.to_owned(), Word(value.collect())))
     }
 
-    /// The same of `name=value`, and of `name+=value` with the sign.
+    /// Returns the name and the value of `name=value`. The name in `name+=value` keeps its sign.
     pub(super) fn assignment(&self) -> Option<(String, Word)> {
         let is_ours = |name: &str| is_name(name.strip_suffix('+').unwrap_or(name));
         self.split_at_equals().filter(|(name, _)| is_ours(name))
     }
 }
 
-/// The commands of a script. What ends one, ends it here too, whatever it means to a shell.
+/// Returns the commands of a script. Every sign that may end a command ends it here, whatever it means to a shell.
 pub(super) fn commands(script: &str) -> Vec<Vec<Word>> {
     let mut reader = Reader { rest: script };
     let mut commands = vec![Vec::new()];
@@ -119,7 +119,7 @@ impl<'text> Reader<'text> {
         word
     }
 
-    /// Inside `"…"`.
+    /// Reads the pieces inside `"…"`.
     fn quoted(&mut self, word: &mut Word) {
         self.skip(1);
         push(word, ""); // An empty text is a word too.
@@ -147,7 +147,7 @@ impl<'text> Reader<'text> {
         }
     }
 
-    /// What begins with `$` or a backquote.
+    /// Reads the piece that begins with `$` or a backquote.
     fn dollar(&mut self) -> Piece {
         if self.rest.starts_with('`') {
             self.skip(1);
@@ -183,7 +183,7 @@ impl<'text> Reader<'text> {
         let length =
             self.rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
         match length {
-            // `$@` and its like are what the script is given, which is nothing.
+            // `$@` and its like stand for the script's arguments, and there are none.
             0 if self.rest.starts_with(['@', '*', '#', '?', '!']) => {
                 self.skip(1);
                 Piece::Text(String::new())
@@ -196,7 +196,7 @@ impl<'text> Reader<'text> {
     }
 }
 
-/// Where the `}` is that ends what begins here.
+/// Returns the place of the `}` that closes a bracket opened before `text`.
 fn closing(text: &str) -> usize {
     let mut depth = 0;
     for (at, c) in text.char_indices() {
@@ -210,8 +210,8 @@ fn closing(text: &str) -> usize {
     text.len()
 }
 
-/// What stands in `${…}`. One value in the place of another may have a third in its own place, and no
-/// more: that bounds the depth.
+/// Reads the inside of `${…}`. The value after `:-` may have at most eight more `${` in it, which bounds the
+/// depth.
 fn braces(inside: &str) -> Piece {
     let end = inside.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(inside.len());
     let (name, rest) = inside.split_at(end);
@@ -224,7 +224,7 @@ fn braces(inside: &str) -> Piece {
             while !reader.rest.is_empty() {
                 let Word(pieces) = reader.word();
                 word.0.extend(pieces);
-                // What would end a word outside is part of this one.
+                // A sign that would end a word elsewhere is part of this one.
                 let next = reader.peek().map_or(0, char::len_utf8);
                 push(&mut word, reader.take(next));
             }

@@ -1,3 +1,5 @@
+//! AdamW's step on the CPU, in one pass.
+
 use rayon::prelude::*;
 
 use super::simd;
@@ -10,11 +12,11 @@ pub(crate) struct Step {
     pub(crate) corrections: [f32; 2],
     pub(crate) epsilon: f32,
     pub(crate) lr: f32,
-    /// What a weight is multiplied by.
+    /// The factor of a weight.
     pub(crate) kept: f32,
 }
 
-/// One step, in place.
+/// Does one step, in place.
 pub(crate) fn step(values: &mut [f32], gradient: &[f32], moments: [&mut [f32]; 2], rule: Step) {
     const NUMBERS: usize = 1 << 14;
     let [first, second] = moments;
@@ -41,7 +43,7 @@ pub(crate) fn step(values: &mut [f32], gradient: &[f32], moments: [&mut [f32]; 2
         });
 }
 
-/// Σ x², each square in 64 bits.
+/// Computes Σ x², each square in 64 bits.
 pub(crate) fn squares(x: &[f32]) -> f64 {
     const NUMBERS: usize = 1 << 14;
     let parts: Vec<f64> = x

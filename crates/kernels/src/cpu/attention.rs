@@ -1,3 +1,5 @@
+//! Attention on the CPU, forward and backward, by segments, heads and blocks of queries.
+
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -9,12 +11,13 @@ use super::{
 };
 use crate::{Heads, MASKED, Segment};
 
-/// Queries of a block, and keys of one.
+/// The largest number of queries in a block. `KEYS` is that of keys.
 const QUERIES: usize = 64;
 const KEYS: usize = 512;
 
-/// Queries of a task of the backward pass at least. Each task has sums of the gradients of all keys that its queries
-/// see, so that a long text is cut into eight tasks and not into more: together they are four and a half times as long.
+/// The smallest number of queries in a task of the backward pass. Each task has sums of the gradients of all keys
+/// that its queries see. So a long text is cut into eight tasks and no more: their sums together are four and a
+/// half times as long as the text.
 const SPAN: usize = 1024;
 
 /// Queries, keys and values, `[places, heads, width]`.
@@ -28,7 +31,7 @@ pub(crate) struct Looks<'a> {
     pub(crate) window: usize,
 }
 
-/// The output, `[places, heads, width]`, and the logarithms of the sums, `[places, heads]`; 0 in padding.
+/// Computes the output, `[places, heads, width]`, and the logarithms of the sums, `[places, heads]`; 0 in padding.
 pub(crate) fn forward(looks: Looks<'_>) -> [Vec<f32>; 2] {
     let Heads { query: heads, width, .. } = looks.heads;
     let places = looks.query.len() / (heads * width);
@@ -46,7 +49,7 @@ pub(crate) fn forward(looks: Looks<'_>) -> [Vec<f32>; 2] {
     [output, logsum]
 }
 
-/// The gradients of queries, keys and values from that of the output.
+/// Computes the gradients of queries, keys and values, given that of the output.
 pub(crate) fn back(
     looks: Looks<'_>,
     output: &[f32],
@@ -70,7 +73,7 @@ pub(crate) fn back(
         .collect();
     let mut gradients = [heads, kv_heads, kv_heads].map(|heads| vec![0.0; places * heads * width]);
     let [d_query, d_key, d_value] = &mut gradients;
-    // By segments: their places are apart. The heads of a task follow each other.
+    // This goes by segments, whose places are apart. The heads of a task follow each other.
     let mut of_segment: Vec<Vec<(&Task<'_>, &[Part])>> = vec![Vec::new(); looks.segments.len()];
     for (task, parts) in
         work.iter().step_by(kv_heads).map(|(task, _)| task).zip(parts.chunks(kv_heads))
@@ -98,7 +101,7 @@ pub(crate) fn back(
             }
         }
     });
-    // What several segments go on from, in the order of those.
+    // Several segments may continue the same one. Their gradients are added here, in the order of those segments.
     for (task, parts) in of_segment.iter().flatten() {
         for (head, part) in parts.iter().enumerate() {
             let (start, own) = (task.before.start, task.before.len() * width);
@@ -117,7 +120,7 @@ fn put(target: &mut [f32], heads: usize, head: usize, first: usize, rows: &[f32]
     }
 }
 
-/// The rows at `ranges`, which ascend and lie apart.
+/// Cuts out the rows at `ranges`, which ascend and lie apart.
 fn carved(
     mut rest: &mut [f32],
     width: usize,
@@ -134,14 +137,14 @@ fn carved(
         .collect()
 }
 
-/// Queries of a segment that are gone through together.
+/// Queries of a segment that go through attention together.
 #[derive(Clone)]
 struct Task<'a> {
     segment: &'a Segment,
     index: usize,
-    /// The places of the segment that this one goes on from; empty where there is none.
+    /// The places of the segment that this one continues; empty if there is none.
     before: Range<usize>,
-    /// Queries, as the segment counts them.
+    /// The queries, as the segment counts them.
     queries: Range<usize>,
 }
 
@@ -152,8 +155,8 @@ impl Task<'_> {
     }
 }
 
-/// Gradients of one key head from some queries: of those, by heads of its group; and of keys and values from the
-/// beginning on to the last that the queries see.
+/// The gradients of one key head from some queries. They are the gradients of these queries, by heads of the
+/// group, and those of keys and values from the beginning on to the last that the queries see.
 struct Part {
     d_query: Vec<f32>,
     d_key: Vec<f32>,
@@ -168,14 +171,14 @@ struct Scratch {
     carried: Vec<[f32; 2]>,
 }
 
-/// Some keys of what a task sees, and where among all of them the first is.
+/// Some of the keys that a task sees. `first` is the index of the first among all of them.
 struct Keys {
     places: Range<usize>,
     first: usize,
 }
 
 impl<'a> Looks<'a> {
-    /// The segments' queries in portions, by ascending places.
+    /// Cuts the segments' queries into portions, by ascending places.
     fn tasks(&self, portion: usize) -> Vec<Task<'a>> {
         let of_segment = |(index, segment): (usize, &'a Segment)| {
             let before = segment.after.map_or(0..0, |before| self.segments[before].places.clone());
@@ -193,10 +196,10 @@ impl<'a> Looks<'a> {
         tasks
     }
 
-    /// Blocks of the keys that some of these queries see, the nearest last.
+    /// Lists blocks of the keys that some of these queries see, the nearest last.
     fn keys(&self, task: &Task<'_>, queries: &Range<usize>) -> Vec<Keys> {
         let before = task.before.len();
-        // The first key that the first query sees.
+        // This is the first key that the first query sees.
         let hidden = (before + queries.start + 1).saturating_sub(self.window);
         let own = task.segment.places.start..task.segment.places.start + queries.end;
         [(task.before.clone(), 0), (own, before)]
@@ -212,7 +215,7 @@ impl<'a> Looks<'a> {
             .collect()
     }
 
-    /// One of `heads` heads of `x`, `[places, heads, width]`, at some places.
+    /// Takes one of `heads` heads of `x`, `[places, heads, width]`, at some places.
     fn head(&self, x: &'a [f32], heads: usize, head: usize, places: Range<usize>) -> Matrix<'a> {
         let width = self.heads.width;
         let first = (places.start * heads + head) * width;
@@ -223,14 +226,14 @@ impl<'a> Looks<'a> {
         1.0 / (self.heads.width as f32).sqrt()
     }
 
-    /// The keys of a block that query `query` of a task sees, as the block counts them.
+    /// Returns the keys of a block that query `query` of a task sees, as the block counts them.
     fn visible(&self, task: &Task<'_>, query: usize, keys: &Keys) -> Range<usize> {
         let position = task.before.len() + query;
         let end = (position + 1).saturating_sub(keys.first).min(keys.places.len());
         (position + 1).saturating_sub(self.window).saturating_sub(keys.first).min(end)..end
     }
 
-    /// What one head's queries of a task find. `output` and `logsum` are those of the task.
+    /// Computes the attention of one head's queries of a task. `output` and `logsum` are those of the task.
     fn attend(
         &self,
         task: &Task<'_>,
@@ -291,7 +294,7 @@ impl<'a> Looks<'a> {
             );
         }
         for (row, (&[top, sum], sums)) in carried.iter().zip(sums.chunks_exact(width)).enumerate() {
-            // A query whose window hides all that it goes on from sees itself at least.
+            // A query sees at least itself, even if its window hides all that its segment continues.
             let (share, log) = if sum > 0.0 { (1.0 / sum, sum.ln() + top) } else { (0.0, MASKED) };
             let output = &mut output[(row * heads + head) * width..][..width];
             output.iter_mut().zip(sums).for_each(|(output, sum)| *output = sum * share);
@@ -299,7 +302,7 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// The gradients of a task's queries and of the keys and values that they see, for one key head.
+    /// Computes the gradients of a task's queries and of the keys and values that they see, for one key head.
     fn back(
         &self,
         task: &Task<'_>,

@@ -1,10 +1,12 @@
+//! The gate of an MLP on the CPU, forward and backward.
+
 use super::{
     lanes::{sigmoid, tanh},
     pieces, put_three, rows_of_a_task, simd,
 };
 use crate::Activation;
 
-/// `activation(gate) · up`, of `[rows, 2 · width]` with the two side by side.
+/// Computes `activation(gate) · up`. `gate_up`, `[rows, 2 · width]`, has the two side by side.
 pub(crate) fn apply(gate_up: &[f32], width: usize, activation: Activation) -> Vec<f32> {
     let rows = gate_up.len() / (2 * width);
     let ([inner], _) = pieces(rows, [width], rows_of_a_task(width), |rows, [inner]| {
@@ -23,7 +25,7 @@ pub(crate) fn apply(gate_up: &[f32], width: usize, activation: Activation) -> Ve
     inner
 }
 
-/// The result of [`apply`] once more, and from its gradient that of `gate_up`.
+/// Computes the result of [`apply`] once more, and the gradient of `gate_up`, given that of the result.
 pub(crate) fn back(
     gate_up: &[f32],
     d: &[f32],
@@ -54,7 +56,7 @@ pub(crate) fn back(
     both
 }
 
-/// x · σ, and its derivative σ · (1 + x · (1 − σ)).
+/// Computes x · σ, and its derivative σ · (1 + x · (1 − σ)).
 #[inline(always)]
 fn silu(x: f32) -> [f32; 2] {
     let share = sigmoid(x);
@@ -62,7 +64,7 @@ fn silu(x: f32) -> [f32; 2] {
     [y, share + y - y * share]
 }
 
-/// ½x · (1 + t) with t = tanh(c · (x + ax³)), and its derivative, with t' = (1 − t²) · c · (1 + 3ax²).
+/// Computes ½x · (1 + t) with t = tanh(c · (x + ax³)), and its derivative, with t' = (1 − t²) · c · (1 + 3ax²).
 #[inline(always)]
 fn gelu(x: f32) -> [f32; 2] {
     const C: f32 = 0.797_884_6;

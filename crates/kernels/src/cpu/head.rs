@@ -1,3 +1,5 @@
+//! Log-probabilities and their gradients on the CPU, by blocks of the vocabulary.
+
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -8,19 +10,19 @@ use super::{
     rows_of_a_task, simd,
 };
 
-/// Logits of a token that are gone through at once. A block of the vocabulary is several of these, so that sums have the
-/// same bits whatever its size.
+/// The number of a token's logits that go through at once. A block of the vocabulary is several of these, so that
+/// sums have the same bits whatever the block's size.
 const RUN: usize = 512;
 
-/// Numbers of a buffer of logits that stays near the cores.
+/// The size of a buffer of logits that stays near the cores, in numbers.
 const NEAR: usize = 1 << 20;
 
-/// What is known of each token: log-probability of its label, entropy, largest logit, and the logarithm of the sum of
-/// the others' exponentials, as they lack to the largest.
+/// Four numbers of each token: the log-probability of its label, the entropy, the largest logit, and the logarithm
+/// of the sum of exp(logit − largest).
 pub(crate) type Sums = [Vec<f32>; 4];
 
-/// [`Sums`] of `hidden`, `[tokens, width]`, with `head`, `[vocab, width]`; and all logits over the temperature in blocks
-/// of the vocabulary, if they are at most `kept`.
+/// Computes [`Sums`] of `hidden`, `[tokens, width]`, with `head`, `[vocab, width]`. Also returns all logits over
+/// the temperature, in blocks of the vocabulary, if they are at most `kept`.
 pub(crate) fn logprobs(
     hidden: Matrix<'_>,
     head: Matrix<'_>,
@@ -59,12 +61,12 @@ pub(crate) fn logprobs(
     (sums, waiting)
 }
 
-/// Sums over the logits that a token has met.
+/// The sums over the logits that a token has met.
 #[derive(Clone)]
 struct Carried {
     largest: f32,
     sum: f32,
-    /// Σ exp(z) · z, of logits as they lack to the largest.
+    /// Σ exp(z) · z, with z = logit − largest.
     spread: f32,
     chosen: f32,
 }
@@ -81,7 +83,7 @@ impl Carried {
         let top = self.largest.max(largest(logits));
         let less = (self.largest - top).max(f32::MIN);
         let kept = exp(less);
-        // A logit of −∞ adds nothing; 0 · ∞ would be no number.
+        // A logit of −∞ must add nothing, but 0 · ∞ would be no number.
         let spread = fold(
             [logits],
             0.0,
@@ -95,14 +97,14 @@ impl Carried {
     }
 }
 
-/// The gradients of what was made of a token: of its log-probability, and of its entropy.
+/// The gradients of each token's results: of its log-probability, and of its entropy.
 pub(crate) struct Gradients<'a> {
     pub(crate) logprobs: &'a [f32],
     pub(crate) entropy: Option<&'a [f32]>,
 }
 
-/// The gradient of `hidden`; that of the head, `[vocab, width]`, is added to `d_head`. `waiting` are the logits, as
-/// [`logprobs`] gave them.
+/// Computes the gradient of `hidden`, and adds that of the head, `[vocab, width]`, to `d_head`. `waiting` are the
+/// logits that [`logprobs`] returned.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub(crate) fn back(
     hidden: Matrix<'_>,
@@ -153,7 +155,7 @@ fn scaled_logits(hidden: Matrix<'_>, head: Matrix<'_>, temperature: f32) -> Vec<
     product(hidden, head.transposed(), 1.0 / temperature)
 }
 
-/// The vocabulary in blocks, of which the logits of all tokens stay near the cores.
+/// Cuts the vocabulary into blocks. The logits of all tokens in a block stay near the cores.
 fn blocks(tokens: usize, vocab: usize) -> impl Iterator<Item = Range<usize>> {
     let step = (NEAR / tokens.max(1) / RUN).max(1) * RUN;
     (0..vocab).step_by(step).map(move |start| start..(start + step).min(vocab))

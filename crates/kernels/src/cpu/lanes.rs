@@ -1,9 +1,9 @@
 //! Arithmetic on slices in a form that compilers turn into vectors.
 
-/// Numbers that are carried side by side through a sum: as many as the widest vector has.
+/// The number of sums that are carried side by side: as many as the widest vector has numbers.
 const LANES: usize = 16;
 
-/// Goes through slices of one length, with a number for each lane that begins as `first`; the lanes are joined in
+/// Goes through slices of one length, with a number for each lane that begins as `first`. The lanes are joined in
 /// pairs at the end. The order of a sum depends on the length alone.
 #[inline(always)]
 pub(crate) fn fold<const N: usize>(
@@ -36,24 +36,25 @@ pub(crate) fn fold<const N: usize>(
     lanes[0]
 }
 
-/// Σ x · y.
+/// Computes Σ x · y.
 #[inline(always)]
 pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     fold([x, y], 0.0, |sum, [x, y]| sum + x * y, |x, y| x + y)
 }
 
-/// The largest number; −∞ of none.
+/// Finds the largest number; −∞ if there is none.
 #[inline(always)]
 pub(crate) fn largest(x: &[f32]) -> f32 {
     fold([x], f32::NEG_INFINITY, |largest, [x]| largest.max(x), f32::max)
 }
 
-/// eˣ, within 2 units of the last place; 0 below -87.3, ∞ above 88.
+/// Computes eˣ, within 2 units of the last place; 0 below -87.3, ∞ above 88.
 ///
-/// x = n · ln 2 + r with |r| ≤ ln 2 / 2; the polynomial for eʳ is that of Cephes (Moshier), and 2ⁿ is made of n's bits.
+/// x = n · ln 2 + r with |r| ≤ ln 2 / 2. The polynomial for eʳ is that of Cephes (Moshier), and 2ⁿ is made of n's
+/// bits.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    const ROUND: f32 = 12_582_912.0; // 1.5 · 2²³: what is added to it is rounded to a whole number
+    const ROUND: f32 = 12_582_912.0; // 1.5 · 2²³: adding a number to it rounds the number to a whole one
     let rounded = x * std::f32::consts::LOG2_E + ROUND;
     let n = rounded - ROUND;
     let r = x - n * 0.693_359_4 - n * -2.121_944_4e-4;
@@ -68,13 +69,13 @@ pub(crate) fn exp(x: f32) -> f32 {
     if x > 88.0 { f32::INFINITY } else { y }
 }
 
-/// 1 / (1 + e⁻ˣ).
+/// Computes 1 / (1 + e⁻ˣ).
 #[inline(always)]
 pub(crate) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// The hyperbolic tangent.
+/// Computes the hyperbolic tangent.
 #[inline(always)]
 pub(crate) fn tanh(x: f32) -> f32 {
     1.0 - 2.0 / (1.0 + exp(2.0 * x))

@@ -1,7 +1,9 @@
+//! Queries, keys and values on the CPU: split, normed and turned, and the way back.
+
 use super::{Out, norm, pieces, rows_of_a_task, simd, summed};
 use crate::Heads;
 
-/// The angles of some places: `[rows, pairs]` of cosines and of sines, and the row of each place.
+/// The angles of some places: cosines and sines, `[rows, pairs]` each, and the row of each place.
 #[derive(Clone, Copy)]
 pub(crate) struct Angles<'a> {
     pub(crate) cos: &'a [f32],
@@ -10,14 +12,14 @@ pub(crate) struct Angles<'a> {
     pub(crate) rows: &'a [u32],
 }
 
-/// The weights of a query head's norm and of a key head's, and the rule of both.
+/// The weights of a query head's norm and of a key head's, and the rule for both.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadNorms<'a> {
     pub(crate) weights: [&'a [f32]; 2],
     pub(crate) rule: norm::Rule,
 }
 
-/// Queries, keys and values from `[places, (heads + 2 · kv_heads) · width]`.
+/// Splits `[places, (heads + 2 · kv_heads) · width]` into queries, keys and values.
 pub(crate) fn apply(
     projected: &[f32],
     heads: Heads,
@@ -55,8 +57,9 @@ pub(crate) fn apply(
     looks
 }
 
-/// The gradient of what [`apply`] was given from those of queries, keys and values, and those of the norms' weights, that
-/// of queries before that of keys. Beside the norms is what they were given.
+/// Computes the gradient of the input of [`apply`], given those of queries, keys and values. Also returns the
+/// gradients of the norms' weights, that of queries before that of keys. The input of the norms stands beside
+/// them.
 pub(crate) fn back(
     heads: Heads,
     norms: Option<(HeadNorms<'_>, &[f32])>,
@@ -101,8 +104,8 @@ pub(crate) fn back(
 }
 
 impl Angles<'_> {
-    /// Turns a head in halves, (x₁, x₂) → (x₁c − x₂s, x₂c + x₁s), or back where `sign` is −1. Numbers behind those of the
-    /// pairs stay.
+    /// Turns a head in halves, (x₁, x₂) → (x₁c − x₂s, x₂c + x₁s), or back if `sign` is −1. Numbers behind those of
+    /// the pairs stay.
     #[inline(always)]
     fn turn(&self, place: usize, head: &[f32], sign: f32, out: &mut Out<'_>) {
         let (cos, sin) = self.of(place);

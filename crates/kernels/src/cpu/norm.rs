@@ -1,9 +1,11 @@
+//! RMSNorm on the CPU, forward and backward.
+
 use super::{lanes::dot, pieces, rows_of_a_task, simd, summed};
 
-/// Epsilon and offset of an RMSNorm.
+/// The epsilon and the offset of an RMSNorm.
 pub(crate) type Rule = [f32; 2];
 
-/// x / sqrt(mean(x²) + ε) · (weight + offset), row by row.
+/// Computes x / sqrt(mean(x²) + ε) · (weight + offset), row by row.
 pub(crate) fn apply(x: &[f32], weight: &[f32], [epsilon, offset]: Rule) -> Vec<f32> {
     let width = weight.len();
     let ([y], _) = pieces(x.len() / width, [width], rows_of_a_task(width), |rows, [y]| {
@@ -17,7 +19,7 @@ pub(crate) fn apply(x: &[f32], weight: &[f32], [epsilon, offset]: Rule) -> Vec<f
     y
 }
 
-/// The sum of `x` and `branch`, and its norm.
+/// Computes the sum of `x` and `branch`, and its norm.
 pub(crate) fn of_sum(
     x: &[f32],
     branch: &[f32],
@@ -43,7 +45,7 @@ pub(crate) fn of_sum(
     both
 }
 
-/// The gradients of `x` and of the weight; `beside` is added to the first.
+/// Computes the gradients of `x` and of the weight; `beside` is added to the first.
 pub(crate) fn back(
     x: &[f32],
     weight: &[f32],
@@ -74,7 +76,8 @@ pub(crate) fn back(
     (d_x, summed(d_weights))
 }
 
-/// One row: with r = 1 / sqrt(mean(x²) + ε) and g = d_y · (weight + offset), ∂x = r · (g − x · r² · mean(g · x)).
+/// Computes the gradient of one row, and adds its part to the weight's gradient. With r = 1 / sqrt(mean(x²) + ε)
+/// and g = d_y · (weight + offset), ∂x = r · (g − x · r² · mean(g · x)).
 #[inline(always)]
 pub(super) fn row_back<'a>(
     x: &'a [f32],
@@ -96,7 +99,7 @@ pub(super) fn row_back<'a>(
     scaled.iter().zip(x).map(move |(g, x)| (g - x * scale * mean) * scale)
 }
 
-/// 1 / sqrt(mean(x²) + ε).
+/// Computes 1 / sqrt(mean(x²) + ε).
 #[inline(always)]
 pub(super) fn scale(x: &[f32], epsilon: f32) -> f32 {
     (dot(x, x) / x.len() as f32 + epsilon).sqrt().recip()

@@ -13,7 +13,7 @@ impl Out<'_> {
     /// Writes the next numbers.
     ///
     /// # Panics
-    /// When there is no room for so many, or fewer come than were said.
+    /// If there is no room for so many, or if the iterator gives fewer than it said.
     #[inline(always)]
     pub(super) fn put(&mut self, values: impl ExactSizeIterator<Item = f32>) {
         let (now, rest) = std::mem::take(&mut self.rest).split_at_mut(values.len());
@@ -27,8 +27,8 @@ impl Out<'_> {
     }
 }
 
-/// Writes the next numbers of `one`, and beside them those of `other` and those that follow them there as many places
-/// further: three results of one computation.
+/// Writes three results of one computation: the first as the next numbers of `one`, the second as the next numbers
+/// of `other`, and the third directly behind those in `other`.
 ///
 /// # Panics
 /// As [`Out::put`].
@@ -54,11 +54,11 @@ pub(super) fn put_three(
     assert!(left == 0, "an iterator gave fewer numbers than it said");
 }
 
-/// Vectors of `rows` rows, each of its width, that `write` fills, `step` rows at a time and on all cores; beside
-/// them what `write` gave for each piece, in the order of the rows.
+/// Makes vectors of `rows` rows, each of its width. `write` fills them, `step` rows at a time and on all cores.
+/// Also returns the results of `write`, one for each piece, in the order of the rows.
 ///
 /// # Panics
-/// When `write` leaves a number of its rows out.
+/// If `write` leaves a number of its rows out.
 pub(super) fn pieces<const N: usize, R: Send>(
     rows: usize,
     widths: [usize; N],
@@ -92,8 +92,8 @@ pub(super) fn pieces<const N: usize, R: Send>(
         _ => work.into_par_iter().map(one).collect(),
     };
     for (vector, width) in vectors.iter_mut().zip(widths) {
-        // SAFETY: the vector has this capacity, and its pieces, which lie one behind the other from its beginning, have
-        // been written to their ends: `one` has panicked otherwise.
+        // SAFETY: the vector has this capacity. Its pieces lie one behind the other from its beginning, and were
+        // written to their ends, because `one` would have panicked otherwise.
         #[allow(unsafe_code)]
         unsafe {
             vector.set_len(rows * width);

@@ -1,3 +1,5 @@
+//! Attention of new tokens over pages of keys and values, on the CPU.
+
 use rayon::prelude::*;
 
 use super::{
@@ -6,7 +8,7 @@ use super::{
 };
 use crate::{Heads, PAGE, Span};
 
-/// Numbers of a value that are carried together.
+/// The number of a value's numbers that are carried together.
 const NUMBERS: usize = 32;
 
 /// Writes keys and values of one token, `[heads, width]`, to a place of a page.
@@ -28,7 +30,8 @@ pub(crate) fn write(
     }
 }
 
-/// The newest token's attention of each row, `[rows, heads, width]`, over the last `window` tokens of the row.
+/// Computes the attention of each row's newest token, `[rows, heads, width]`, over the last `window` tokens of the
+/// row.
 pub(crate) fn attend(
     query: &[f32],
     blocks: &[[&[f32]; 2]],
@@ -69,8 +72,8 @@ pub(crate) fn attend(
     output
 }
 
-/// The attention of the first `N` queries, which have the same keys and values: these are read once for all of them, and
-/// sums that do not wait for each other keep a core's units busy. Gives `N`.
+/// Computes the attention of the first `N` queries, which have the same keys and values. These are read once for
+/// all of them, and sums that do not wait for each other keep a core's units busy. Returns `N`.
 #[inline(always)]
 fn few<'a, const N: usize, I: Iterator<Item = (usize, &'a [f32], &'a [f32])>>(
     query: &[f32],
@@ -100,7 +103,7 @@ fn few<'a, const N: usize, I: Iterator<Item = (usize, &'a [f32], &'a [f32])>>(
     N
 }
 
-/// The products of `N` queries with all keys of a page, `[width, PAGE]`.
+/// Computes the products of `N` queries with all keys of a page, `[width, PAGE]`.
 #[inline(always)]
 fn scored<const N: usize>(query: &[f32], keys: &[f32], width: usize) -> [[f32; PAGE]; N] {
     let mut sums = [[0.0; PAGE]; N];
@@ -110,7 +113,7 @@ fn scored<const N: usize>(query: &[f32], keys: &[f32], width: usize) -> [[f32; P
     sums
 }
 
-/// Scores to weights that sum to 1.
+/// Turns scores into weights that sum to 1.
 #[inline(always)]
 fn weigh(scores: &mut [f32], scale: f32) {
     let top = largest(scores);
@@ -131,7 +134,7 @@ fn add<const N: usize>(output: &mut [f32], weights: [&[f32]; N], values: &[f32],
     let values = values[..tokens * width].chunks_exact(width);
     let whole = width / NUMBERS * NUMBERS;
     for at in (0..whole).step_by(NUMBERS) {
-        // As if all spans were one, so that the bits do not depend on where a row's tokens lie.
+        // The sums go on as if all spans were one, so that the bits do not depend on where a row's tokens lie.
         let mut sums = [[0.0; NUMBERS]; N];
         for (query, sums) in sums.iter_mut().enumerate() {
             for (sum, output) in sums.iter_mut().zip(&output[query * width + at..]) {
@@ -162,8 +165,9 @@ fn add<const N: usize>(output: &mut [f32], weights: [&[f32]; N], values: &[f32],
     }
 }
 
-/// Adds `x` times a number of its own to each of the sums. Product and sum are rounded once, on every processor: where one
-/// has no instruction for it (x86-64 before AVX2), a function of the C library does the same, slowly.
+/// Adds `x` times a number of its own to each of the sums. Product and sum are rounded once, on every processor.
+/// If a processor has no instruction for it (x86-64 before AVX2), a function of the C library does the same,
+/// slowly.
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "in this form sums stay in registers")]
 fn accumulate<const N: usize, const L: usize>(

@@ -15,7 +15,7 @@ pub(crate) struct Matrix<'a> {
 
 impl<'a> Matrix<'a> {
     /// # Panics
-    /// When the slice ends before the matrix does.
+    /// If the slice ends before the matrix does.
     pub(crate) fn new(
         values: &'a [f32],
         [rows, columns]: [usize; 2],
@@ -27,7 +27,7 @@ impl<'a> Matrix<'a> {
         Matrix { values, rows, columns, steps }
     }
 
-    /// Rows one behind the other.
+    /// Makes a matrix of rows that lie one behind the other.
     pub(crate) fn dense(values: &'a [f32], columns: usize) -> Matrix<'a> {
         Matrix::new(values, [values.len() / columns, columns], [columns, 1])
     }
@@ -52,10 +52,11 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// `target = scale · x · y`, or that added to it, on the calling thread. The rows of `target` are `step` apart.
+/// Sets `target` to `scale · x · y`, or adds that to it, on the calling thread. The rows of `target` are `step`
+/// apart.
 ///
 /// # Panics
-/// When the sizes do not fit together.
+/// If the sizes do not fit together.
 pub(crate) fn multiply(
     target: &mut [f32],
     step: usize,
@@ -66,24 +67,24 @@ pub(crate) fn multiply(
 ) {
     let last = x.rows.saturating_sub(1) * step + y.columns;
     assert!(last <= target.len() && y.columns <= step, "a product ends within its target");
-    // SAFETY: the last number of the target lies within the slice, of which all is written.
+    // SAFETY: the last number of the target lies within the slice, all of which is initialised.
     #[allow(unsafe_code)]
     unsafe {
         tile(target.as_mut_ptr(), step, x, y, scale, add);
     }
 }
 
-/// `scale · x · y`, row by row.
+/// Computes `scale · x · y`, row by row.
 ///
 /// # Panics
-/// When the sizes do not fit together.
+/// If the sizes do not fit together.
 pub(crate) fn product(x: Matrix<'_>, y: Matrix<'_>, scale: f32) -> Vec<f32> {
     let length = x.rows * y.columns;
     if x.columns == 0 {
         return vec![0.0; length];
     }
     let mut values = Vec::<f32>::with_capacity(length);
-    // SAFETY: the vector has room for all tiles, which together are the whole of it, and tiles that do not add are
+    // SAFETY: the vector has room for all tiles, which together are the whole of it. Tiles that do not add are
     // written without being read.
     #[allow(unsafe_code)]
     unsafe {
@@ -96,7 +97,7 @@ pub(crate) fn product(x: Matrix<'_>, y: Matrix<'_>, scale: f32) -> Vec<f32> {
 /// Adds `x · y` to `target`, row by row.
 ///
 /// # Panics
-/// When the sizes do not fit together.
+/// If the sizes do not fit together.
 pub(crate) fn add_product(target: &mut [f32], x: Matrix<'_>, y: Matrix<'_>) {
     assert_eq!(target.len(), x.rows * y.columns, "a target is as large as the product");
     // SAFETY: the slice is as large as all tiles together.
@@ -106,15 +107,16 @@ pub(crate) fn add_product(target: &mut [f32], x: Matrix<'_>, y: Matrix<'_>) {
     }
 }
 
-/// The product on all cores.
+/// Computes the product on all cores.
 ///
 /// # Safety
-/// `target` is valid for writes of a row-major matrix of the product's size, and initialised where it is added to.
+/// `target` must be valid for writes of a row-major matrix of the product's size, and initialised if `add` is
+/// true.
 #[allow(unsafe_code)]
 unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add: bool) {
-    /// Tiles lie apart from each other.
+    /// A target whose tiles lie apart from each other.
     struct Apart(*mut f32);
-    // SAFETY: each thread writes the numbers of its own tiles alone.
+    // SAFETY: each thread writes only the numbers of its own tiles.
     unsafe impl Sync for Apart {}
     impl Apart {
         fn at(&self, place: usize) -> *mut f32 {
@@ -133,7 +135,7 @@ unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add:
         let (row, column) = (index / across * high, index % across * wide);
         let rows = row..(row + high).min(x.rows);
         let columns = column..(column + wide).min(y.columns);
-        // SAFETY: the tile lies within the target, and no other has a number of it.
+        // SAFETY: the tile lies within the target, and no other tile has a number of it.
         unsafe {
             tile(all.at(row * step + column), step, x.rows(rows), y.columns(columns), scale, add);
         }
@@ -144,9 +146,9 @@ unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add:
     }
 }
 
-/// Rows and columns of a tile: small enough that there are some for every core, and otherwise as large as can be, because
-/// each tile packs its rows and columns anew. Each number is summed in an order that depends on `inner` alone, so that
-/// tiles may be cut by the number of threads.
+/// Returns the rows and columns of a tile. It is small enough that there are some for every core, and otherwise as
+/// large as can be, because each tile packs its rows and columns anew. The order of a number's sum depends on
+/// `inner` alone, so tiles may be cut by the number of threads.
 fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
     const LEAST: usize = 1 << 21; // multiplications
     let tiles = 2 * rayon::current_num_threads();
@@ -156,8 +158,8 @@ fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
         if down * across >= tiles || high * wide * inner <= LEAST {
             return [high, wide];
         }
-        // Columns are cut where rows are few. `gemm` sums in another order where a tile is at most 64 wide, and a row
-        // must not depend on how many others there are.
+        // Columns are cut if there are few rows. A tile stays more than 64 wide: below that `gemm` sums in another
+        // order, and a row must not depend on how many others there are.
         if high > 64 && 2 * high >= wide {
             down *= 2;
         } else if wide >= 192 {
@@ -168,30 +170,30 @@ fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
     }
 }
 
-/// Products that are added up in one go: the longest sum that `gemm` does not cut.
+/// The number of products that are added up in one go: the longest sum that `gemm` does not cut.
 const INNER: usize = 512;
 
-/// One tile, on the calling thread.
+/// Computes one tile, on the calling thread.
 ///
 /// # Safety
-/// `target` is valid for writes of the product's rows, `step` apart, and initialised where it is added to.
+/// `target` must be valid for writes of the product's rows, `step` apart, and initialised if `add` is true.
 ///
 /// # Panics
-/// When the inner sizes differ.
+/// If the inner sizes differ.
 #[allow(unsafe_code)]
 unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add: bool) {
     assert_eq!(x.columns, y.rows, "the inner sizes of a product are the same");
     if x.rows == 0 || y.columns == 0 {
         return;
     }
-    // `gemm` has bodies of their own for a single row and for a few numbers, which sum in other orders than the one for
-    // many: a row would depend on how many others there are. So a single row is doubled, and a single column, and few
-    // columns that lie one behind the other are laid side by side.
+    // `gemm` has separate bodies for a single row and for a few numbers. These sum in other orders than the body
+    // for many, so a row would depend on how many others there are. So a single row is doubled, and a single
+    // column too, and few columns that lie one behind the other are laid side by side.
     if x.rows == 1 {
         let (two, length) = (Matrix { rows: 2, steps: [0, x.steps[1]], ..x }, y.columns);
         let mut rows = vec![0.0; 2 * length];
         if add {
-            // SAFETY: the caller has initialised what is added to.
+            // SAFETY: the caller has initialised the target if the product is added to it.
             rows[..length].copy_from_slice(unsafe { std::slice::from_raw_parts(target, length) });
         }
         multiply(&mut rows, length, two, y, scale, add);
@@ -203,7 +205,7 @@ unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scal
         let two = Matrix { columns: 2, steps: [y.steps[0], 0], ..y };
         let mut rows = vec![0.0; 2 * x.rows];
         for (row, pair) in rows.chunks_exact_mut(2).enumerate().filter(|_| add) {
-            // SAFETY: the caller has initialised what is added to.
+            // SAFETY: the caller has initialised the target if the product is added to it.
             pair.fill(unsafe { *target.add(row * step) });
         }
         multiply(&mut rows, 2, x, two, scale, add);
@@ -220,18 +222,21 @@ unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scal
         beside = (0..y.rows * y.columns).map(at).collect();
         y = Matrix { values: &beside, steps: [y.columns, 1], ..y };
     }
-    // `gemm` lays `y` out anew for more than 8 times so many rows as its kernel takes at once, 4 or 6. Where 64 sequences are
-    // decoded together, that took a tenth of the time. This is for the whole process, and changes no bits.
+    // `gemm` lays `y` out anew if there are more than 8 times as many rows as its kernel takes at once, which is 4
+    // or 6. That took a tenth of the time when 64 sequences were decoded together. This setting is for the whole
+    // process, and changes no bits.
     static ONCE: Once = Once::new();
     ONCE.call_once(|| gemm::set_lhs_packing_threshold_single_thread(16));
     let signed = |steps: [usize; 2]| steps.map(|step| step as isize);
     let ([x_row, x_column], [y_row, y_column]) = (signed(x.steps), signed(y.steps));
-    // `gemm` cuts a long sum into blocks, at other places where a tile is small. So it gets one block at a time.
+    // `gemm` cuts a long sum into blocks, and cuts it elsewhere if a tile is small. So it gets one block at a
+    // time.
     for first in (0..x.columns.max(1)).step_by(INNER) {
         let inner = (x.columns - first).min(INNER);
-        // SAFETY: `Matrix` has seen to it that both sides lie within their slices, of which these begin `first` columns
-        // and rows further, and the caller to it that the target is there; sides and target do not overlap, because the
-        // target is borrowed mutably or new. What is added to from the second block on, the first has written.
+        // SAFETY: `Matrix` guarantees that both sides lie within their slices, and the pointers begin `first`
+        // columns and rows further. The caller guarantees that the target is there. Sides and target do not
+        // overlap, because the target is borrowed mutably or new. From the second block on, `gemm` adds to numbers
+        // that the first block has written.
         unsafe {
             gemm::gemm(
                 x.rows,

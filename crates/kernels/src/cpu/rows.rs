@@ -1,3 +1,5 @@
+//! Sums of rows on the CPU: by token, and over all rows.
+
 use rayon::prelude::*;
 
 use super::{pieces, rows_of_a_task, simd};
@@ -5,7 +7,7 @@ use super::{pieces, rows_of_a_task, simd};
 /// Adds each row of `gradient` to the row of `table` that its token names, equal tokens in their order.
 pub(crate) fn add(table: &mut [f32], width: usize, tokens: &[u32], gradient: &[f32]) {
     let rows = table.len() / width;
-    // Places by token: where those of a token begin, and all places in that order.
+    // `places` has the places in the order of their tokens, and `ends` the beginning of each token's places in it.
     let mut ends = vec![0usize; rows + 1];
     for &token in tokens {
         ends[token as usize + 1] += 1;
@@ -34,7 +36,7 @@ pub(crate) fn add(table: &mut [f32], width: usize, tokens: &[u32], gradient: &[f
     });
 }
 
-/// The sum of all rows.
+/// Sums all rows.
 pub(crate) fn sum(x: &[f32], width: usize) -> Vec<f32> {
     let (_, parts) = pieces(x.len() / width, [], rows_of_a_task(width), |rows, []| {
         simd!({
@@ -50,7 +52,8 @@ pub(crate) fn sum(x: &[f32], width: usize) -> Vec<f32> {
     super::summed(parts)
 }
 
-/// Each row of `rows` plus `bias`, if there is one, and plus its row of `onto`, if there is one.
+/// Makes rows for a product to be added to: each is the sum of `bias`, if there is one, and of its row of `onto`,
+/// if there is one.
 pub(crate) fn begin(
     rows: usize,
     width: usize,

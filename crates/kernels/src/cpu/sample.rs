@@ -1,13 +1,15 @@
+//! Draws tokens on the CPU.
+
 use super::{
     lanes::{exp, largest},
     simd,
 };
 use crate::Choice;
 
-/// Weights that are summed before one looks whether the token is among them.
+/// The number of weights that are summed before it is checked whether the token is among them.
 const BLOCK: usize = 256;
 
-/// A token of a row of logits, at a uniform number in `[0, 1)`, and its log-probability.
+/// Draws a token of a row of logits, at a uniform number in `[0, 1)`. Also returns its log-probability.
 pub(crate) fn sample_row(logits: &[f32], uniform: f64, choice: &Choice) -> (u32, f32) {
     let divisor = choice.divisor() as f32;
     let mut weights = vec![0.0; logits.len()];
@@ -34,7 +36,7 @@ pub(crate) fn sample_row(logits: &[f32], uniform: f64, choice: &Choice) -> (u32,
     (token as u32, logprob as f32)
 }
 
-/// The tokens that may be drawn, the likeliest first.
+/// Lists the tokens that may be drawn, the likeliest first.
 fn likeliest(weights: &[f32], total: f64, choice: &Choice) -> Vec<usize> {
     let most = if choice.top_k == 0 { weights.len() } else { choice.top_k };
     let mass = choice.top_p * total;
@@ -42,7 +44,7 @@ fn likeliest(weights: &[f32], total: f64, choice: &Choice) -> Vec<usize> {
     let powers = weights.iter().map(|&weight| power(weight));
     let mut order: Vec<usize> =
         powers.enumerate().filter(|&(_, power)| power >= least).map(|(token, _)| token).collect();
-    // Equal ones in the order of their ids.
+    // Equally likely tokens are in the order of their ids.
     let likelier = |a: &usize, b: &usize| weights[*b].total_cmp(&weights[*a]).then(a.cmp(b));
     if order.len() > most {
         order.select_nth_unstable_by(most - 1, likelier);
@@ -60,7 +62,7 @@ fn likeliest(weights: &[f32], total: f64, choice: &Choice) -> Vec<usize> {
     order
 }
 
-/// The power of two below which no weight is needed, for `most` tokens or for this `mass`.
+/// Returns the power of two below which no weight is needed, for `most` tokens or for this `mass`.
 fn least_power(weights: &[f32], most: usize, mass: f64) -> usize {
     let mut of_power = [(0usize, 0.0f64); 256];
     for &weight in weights {
@@ -80,13 +82,13 @@ fn least_power(weights: &[f32], most: usize, mass: f64) -> usize {
     0
 }
 
-/// The exponent of a number that is not below 0, as its bits have it.
+/// Returns the exponent in the bits of a number that is not below 0.
 fn power(weight: f32) -> usize {
     (weight.to_bits() >> 23) as usize & 255
 }
 
-/// The first index whose cumulative weight exceeds `uniform · total`; the last with any weight if
-/// rounding let none.
+/// Finds the first index whose cumulative weight exceeds `uniform · total`. If rounding leaves none, it is the
+/// last index with any weight.
 fn place(weights: &[f32], uniform: f64, total: f64) -> Option<usize> {
     let target = uniform * total;
     let mut cumulative = 0.0;
@@ -108,7 +110,7 @@ fn place(weights: &[f32], uniform: f64, total: f64) -> Option<usize> {
     weights.iter().rposition(|&weight| weight > 0.0)
 }
 
-/// The sum of a block, in an order that depends on its length alone.
+/// Sums a block, in an order that depends on its length alone.
 #[inline(always)]
 fn sum(weights: &[f32]) -> f64 {
     let mut lanes = [0.0f64; 8];
@@ -125,7 +127,7 @@ fn sum(weights: &[f32]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Only those that may be among the likeliest are sorted: the same tokens come out as when all are.
+    /// Only tokens that may be among the likeliest are sorted. They are the same as after sorting all.
     #[test]
     fn the_likeliest_are_those_of_a_whole_sort() {
         let mut state = 9u64;
@@ -134,7 +136,7 @@ mod tests {
             (state >> 40) as f32 / (1u64 << 24) as f32
         };
         for (vocab, spread) in [(1, 1.0), (7, 0.0), (600, 3.0), (5001, 60.0), (5001, 0.5)] {
-            // Every third as large as the one before, so that there are ties.
+            // Every third logit is as large as the one before, so that there are ties.
             let mut logits: Vec<f32> = (0..vocab).map(|_| spread * noise()).collect();
             (2..vocab).step_by(3).for_each(|at| logits[at] = logits[at - 1]);
             let largest = largest(&logits);

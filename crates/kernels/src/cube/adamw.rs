@@ -1,7 +1,9 @@
+//! AdamW's step on GPUs, in place, and the sum of a gradient's squares.
+
 use super::*;
 use crate::cpu::adamw::Step;
 
-/// The weights and the two moments after a step, in place where nobody else has them.
+/// Does a step and returns the weights and the two moments after it, in place if nobody else has them.
 pub(crate) fn step(
     values: Tensor<1>,
     gradient: &Tensor<1>,
@@ -56,7 +58,7 @@ fn adamw(
     }
 }
 
-/// A number c and Σ (x / c)², `[2]`: first for pieces, then for all.
+/// Computes a number c and Σ (x / c)², `[2]`, first for pieces, then for all.
 pub(crate) fn scaled_squares<const D: usize>(x: &Tensor<D>) -> Option<Tensor<1>> {
     const PIECE: usize = 1 << 14;
     let x = wide(x)?;
@@ -80,7 +82,7 @@ pub(crate) fn scaled_squares<const D: usize>(x: &Tensor<D>) -> Option<Tensor<1>>
     Some(tensor(all))
 }
 
-/// A cube's numbers lie as far apart as there are units in all.
+/// Computes the two numbers of each piece. A cube's numbers lie as far apart as there are units in all.
 #[cube(launch)]
 fn squares_of_pieces(x: &[f32], parts: &mut [f32]) {
     let pieces = parts.len() / 2;
@@ -134,7 +136,7 @@ fn squares_of_all(parts: &[f32], all: &mut [f32]) {
     }
 }
 
-/// The upper end keeps the norm of an infinite gradient infinite: ∞ / ∞ is no number.
+/// Bounds the divisor. The upper end keeps the norm of an infinite gradient infinite, because ∞ / ∞ is no number.
 #[cube]
 fn divisor(largest: f32) -> f32 {
     clamp(largest, 1e-30, f32::MAX)

@@ -1,6 +1,8 @@
+//! Cosines and sines of rotary angles on GPUs, precise to the last bits of f32.
+
 use super::*;
 
-/// Cosine and sine of the angle of each position and pair, times `scale`, `[positions, pairs, 2]`.
+/// Computes cosine and sine of the angle of each position and pair, times `scale`, `[positions, pairs, 2]`.
 pub(crate) fn angles(
     positions: &Tensor<2, Int>,
     frequencies: &Tensor<1>,
@@ -32,10 +34,11 @@ fn angles_of(positions: &[i32], frequencies: &[f32], angles: &mut [f32], scale: 
     }
 }
 
-/// Cosine and sine of an angle from 0 to 2²², to the last bits of f32: WebGPU promises eleven bits, and those within one turn.
+/// Computes cosine and sine of an angle from 0 to 2²², to the last bits of f32. WebGPU promises only eleven bits,
+/// and only within one turn.
 ///
-/// Quarter turns are taken away in whole numbers, as Payne and Hanek (1983) do it, because compilers of shaders reorder
-/// sums of floating-point numbers. The polynomials are those of Moshier's Cephes library.
+/// Quarter turns are taken away in whole numbers, as Payne and Hanek (1983) do it, because compilers of shaders
+/// reorder sums of floating-point numbers. The polynomials are those of Moshier's Cephes library.
 #[cube]
 fn turn(angle: f32) -> (f32, f32) {
     let mut quarter = 0u32;
@@ -44,13 +47,13 @@ fn turn(angle: f32) -> (f32, f32) {
         let bits = u32::reinterpret(angle);
         let digits = (bits & 0x7f_ffff) | 0x80_0000;
         let shift = 150 - (bits >> 23);
-        // 2/π in 64 bits behind the point, of which a product's upper parts count.
+        // This is 2/π in 64 bits behind the point. Only a product's upper parts count.
         let low = digits * 0xa2f9_836e;
         let sum = low + digits.mul_hi(0x4e44_1529);
         let high = digits.mul_hi(0xa2f9_836e) + select(sum < low, 1, 0);
         let fraction = (sum >> shift) | (high << (32 - shift));
         quarter = (high >> shift) + (fraction >> 31);
-        // From −½ to ½ of a quarter.
+        // The rest is from −½ to ½ of a quarter.
         rest = f32::cast_from(i32::cast_from(fraction)) * 3.657_295_2e-10;
     }
     let square = rest * rest;

@@ -1,4 +1,5 @@
-//! Attention in [tiles], over the tokens of a segment alone: rows are queries that go through the keys they see.
+//! Attention on GPUs in `tiles`, over the tokens of a segment alone. Rows are queries that go through the keys they
+//! see.
 
 use super::{
     plan::{ITEM, Plan},
@@ -13,7 +14,7 @@ impl Sight {
     }
 }
 
-/// The numbers of queries, keys and values, if they are in one format.
+/// Returns the numbers of queries, keys and values, if they are in one format.
 pub(super) fn looks_of(looks: [&Tensor<3>; 3]) -> Option<[Buffer; 3]> {
     let formats = looks.map(Tensor::dtype);
     let [Some(query), Some(key), Some(value)] = looks.map(buffer) else { return None };
@@ -54,8 +55,8 @@ pub(crate) fn forward(looks: [&Tensor<3>; 3], sight: &Sight, look: Look) -> Opti
     Some(Attended { output: tensor(output), logsum: tensor(logsum) })
 }
 
-/// One cube for each item of queries and each head. A query's largest score is carried along with its sum of weights and
-/// its weighted sum of values.
+/// Computes attention with one cube for each item of queries and each head. A query's largest score is carried
+/// along with its sum of weights and its weighted sum of values.
 #[cube(launch)]
 fn attend<X: Float, S: Float>(
     query: &[X],
@@ -98,7 +99,7 @@ fn attend<X: Float, S: Float>(
             weights[row] = 0.0;
         }
 
-        // First the keys before the segment, then its own.
+        // The keys before the segment come first, then the segment's own.
         let mut part = 0u32;
         while part < 2 {
             let mut start = plan[item + 2] as usize;
@@ -142,7 +143,7 @@ fn attend<X: Float, S: Float>(
                     #[unroll]
                     for column in 0..each {
                         let score = scores[row * each + column];
-                        // Where nothing is seen yet, all scores are alike.
+                        // While nothing is seen yet, all scores are alike and would have weight.
                         let weight = select(score > f32::new(-1e29), (score - most).exp(), 0.0);
                         sum += weight;
                         bench.weights[at * comptime!(how.across()) + across + STRIP * column] =
@@ -164,7 +165,7 @@ fn attend<X: Float, S: Float>(
             part += 1;
         }
 
-        // The sums of all units of a row.
+        // These are the sums of all units of a row.
         #[unroll]
         for row in 0..each {
             bench.found[(down + STRIP * row) * comptime!(how.found()) + across] = weights[row];
@@ -177,7 +178,7 @@ fn attend<X: Float, S: Float>(
             for column in 0..STRIP {
                 sum += bench.found[(down + STRIP * row) * comptime!(how.found()) + column];
             }
-            // Behind a window there may be nothing to see.
+            // A window may hide everything.
             let share = select(sum > 0.0, 1.0 / sum, 0.0);
             #[unroll]
             for block in 0..comptime!(how.blocks()) {
@@ -195,14 +196,14 @@ fn attend<X: Float, S: Float>(
     }
 }
 
-/// How many keys from `start` on a query and all behind it don't see.
+/// Counts the keys from `start` on that a query and all queries behind it don't see.
 #[cube]
 pub(super) fn hidden(plan: &[u32], query: usize, start: usize, window: u32) -> usize {
     let distance = plan[query] - plan[start];
     select(distance >= window, distance - window + 1, 0) as usize
 }
 
-/// Whether a query, of those before `queries`, sees a key, of those before `keys`.
+/// Tells whether a query sees a key. Neither counts at or beyond its end, `queries` and `keys`.
 #[cube]
 pub(super) fn sees(
     plan: &[u32],

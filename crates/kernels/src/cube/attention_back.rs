@@ -1,5 +1,6 @@
-//! The gradients of [attention], in [tiles]: rows are queries that go through the keys they see or, for the gradients of keys
-//! and values, keys that go through the queries that see them.
+//! The gradients of `attention` on GPUs, in `tiles`. For the gradient of queries, rows are queries that go through
+//! the keys they see. For the gradients of keys and values, rows are keys that go through the queries that see
+//! them.
 
 use super::{
     attention::{hidden, looks_of, sees, window_of},
@@ -98,8 +99,9 @@ pub(crate) fn back(
     Some([tensor(d_query), of_places(d_key), of_places(d_value)])
 }
 
-/// For each query and head the logarithm of its sum of weights, and the mean of its values' gradients, which is that of
-/// the output times the output. That is rounded as it is when tiles are multiplied: their difference is what counts.
+/// Computes two numbers for each query and head: the logarithm of its sum of weights, and the mean of its values'
+/// gradients, which is the output's gradient times the output. That gradient is rounded as in products of tiles,
+/// because only the difference between those and the mean counts.
 #[cube(launch)]
 fn means<S: Float>(
     output: &[f32],
@@ -125,7 +127,7 @@ fn means<S: Float>(
     }
 }
 
-/// The gradient of queries: a cube for each item of them and each head.
+/// Computes the gradient of queries, with a cube for each item of queries and each head.
 #[cube(launch)]
 fn attend_back<X: Float, S: Float>(
     query: &[X],
@@ -210,8 +212,8 @@ fn attend_back<X: Float, S: Float>(
     }
 }
 
-/// The gradients of keys and values: a cube for each item of them and each head of theirs, whose heads of queries it goes
-/// through one after the other.
+/// Computes the gradients of keys and values, with a cube for each item of keys and each head of keys. A cube goes
+/// through that head's heads of queries one after the other.
 #[cube(launch)]
 fn attended_back<X: Float, S: Float>(
     query: &[X],
@@ -312,10 +314,11 @@ fn attended_back<X: Float, S: Float>(
     }
 }
 
-/// Whether all queries from `start` to `end` stand so far behind a key, and all before it, that none sees any.
+/// Tells whether all queries from `start` to `end` stand so far behind a key that none of them sees it or any key
+/// before it.
 #[cube]
 fn left_behind(plan: &[u32], start: usize, end: usize, key: usize, window: u32) -> bool {
-    // Where a text begins among them, positions begin anew.
+    // Positions begin anew if a text begins among the queries.
     let in_order = plan[end - 1] - plan[start] == (end - 1 - start) as u32;
     let mut behind = false;
     if in_order && plan[end - 1] >= plan[start] && plan[start] >= plan[key] {
@@ -324,7 +327,7 @@ fn left_behind(plan: &[u32], start: usize, end: usize, key: usize, window: u32) 
     behind
 }
 
-/// Adds gradients in rows of their own to those of their places, one block after the other.
+/// Adds the gradients in rows of their own to those of their places, one block after the other.
 #[cube(launch)]
 fn add_more(
     plan: &[u32],

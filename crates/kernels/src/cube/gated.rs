@@ -1,7 +1,10 @@
+//! The gate of an MLP on GPUs, forward and backward.
+
 use super::*;
 use crate::{Activation, Compute};
 
-/// `activation(gate) · up` in the format of products, of `[rows, 2 · width]` with the two side by side.
+/// Computes `activation(gate) · up` in the format of products. `gate_up`, `[rows, 2 · width]`, has the two side by
+/// side.
 pub(crate) fn apply(
     gate_up: &Tensor<2>,
     activation: Activation,
@@ -23,7 +26,8 @@ pub(crate) fn apply(
     Some(tensor(y))
 }
 
-/// The result of [`apply`] once more, and from its gradient that of `gate_up`, both in the format of products.
+/// Computes the result of [`apply`] once more, and the gradient of `gate_up`, given that of the result. Both are
+/// in the format of products.
 pub(crate) fn back(
     gate_up: &Tensor<2>,
     d: &Tensor<2>,
@@ -84,7 +88,7 @@ fn gated_back<Y: Float>(
     }
 }
 
-/// The activation of a number, and its slope there.
+/// Computes the activation of a number, and its slope there.
 #[cube]
 fn activated(x: f32, #[comptime] silu: bool) -> (f32, f32) {
     if silu {
@@ -94,7 +98,7 @@ fn activated(x: f32, #[comptime] silu: bool) -> (f32, f32) {
     } else {
         let c = 0.797_884_6_f32;
         let a = 0.044_715_f32;
-        // Beyond that a hyperbolic tangent is 1 to the last bit, and some devices' is no number.
+        // Beyond these bounds a hyperbolic tangent is 1 to the last bit, and some devices return no number.
         let t = clamp(c * (x + a * x * x * x), -15.0, 15.0).tanh();
         let half = 0.5 * (1.0 + t);
         (x * half, half + x * 0.5 * c * (1.0 - t * t) * (1.0 + 3.0 * a * x * x))

@@ -1,4 +1,4 @@
-//! What recordings are made with.
+//! Recordings of launches on GPUs.
 
 use super::{
     cubecl::client::{self, Client},
@@ -9,14 +9,16 @@ use super::{
 #[derive(Debug)]
 pub(crate) struct Recording(client::Graph);
 
-/// See [`crate::Graph::record`]: what the work made first, what it makes when it is repeated, and the launches.
+/// See [`crate::Graph::record`]. Returns the first result of the work, the result that replays change, and the
+/// launches.
 pub(crate) fn record<R>(
     device: &Device,
     work: &mut dyn FnMut() -> R,
 ) -> Result<(R, R, Recording), String> {
     let client = any(&Tensor::<1>::empty([1], device)).client;
     client.graph_prepare().map_err(said)?;
-    // Whatever ends the work, also a panic: nothing could be read from a device that still records.
+    // This ends the recording however the work ends, even by a panic. Nothing could be read from a device that
+    // still records.
     let mut open = Open(Some(client.clone()));
     let first = work();
     client.start_capture().map_err(said)?;
@@ -32,7 +34,7 @@ struct Open(Option<Client>);
 impl Drop for Open {
     fn drop(&mut self) {
         if let Some(client) = &self.0 {
-            // The work failed before; nobody asks for what was recorded.
+            // The work failed before; nobody asks for the recording.
             drop(client.stop_capture());
         }
     }
@@ -40,10 +42,10 @@ impl Drop for Open {
 
 impl Recording {
     pub(crate) fn replay(&self) -> Result<(), String> {
-        // SAFETY: every buffer that the launches touch is there. `Graph` holds what the work was given to change and what
-        // it made; of everything else, such as weights and pages of a cache, the server guards the memory while the graph
-        // lives (`PageGuard` of cubecl-server 0.11.3), and whoever holds the graph drops it before they change. The device
-        // crate opens one stream for the process, so nothing runs beside a replay.
+        // SAFETY: every buffer that the launches touch exists. `Graph` holds the inputs and the results of the
+        // work. The server guards all other memory, such as weights and pages of a cache, while the graph lives
+        // (`PageGuard` of cubecl-server 0.11.3), and whoever holds the graph drops it before these change. The
+        // device crate opens one stream for the process, so nothing runs beside a replay.
         #[allow(unsafe_code)]
         unsafe {
             self.0.replay().map_err(said)

@@ -1,7 +1,9 @@
+//! Log-probabilities and the gradients of logits on GPUs, by blocks of the vocabulary.
+
 use super::{product::product, shared::largest_of_cube, *};
 use crate::TokenLogProbs;
 
-/// What [`carry`] has found in all blocks.
+/// The results of [`carry`] over all blocks.
 pub(crate) struct Found {
     pub(crate) logprobs: Tensor<1>,
     pub(crate) entropy: Tensor<1>,
@@ -9,7 +11,7 @@ pub(crate) struct Found {
     pub(crate) log_sum: Tensor<2>,
 }
 
-/// Logits, f32, of a head or of a part of it; both sides are in one format.
+/// Computes the logits, f32, of a head or of a part of it. Both sides are multiplied in the format of `hidden`.
 pub(crate) fn logits(hidden: &Tensor<2>, head: &Tensor<2>) -> Option<Tensor<2>> {
     let head = head.clone().cast(hidden.dtype());
     product(hidden, &head.transpose()).map(tensor)
@@ -23,7 +25,7 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// Those of no block yet.
+    /// Makes the sums before the first block.
     pub(crate) fn new(
         sides: [&Tensor<2>; 2],
         labels: &Tensor<1, Int>,
@@ -34,7 +36,7 @@ impl Carried {
         Some(Carried { sums, labels, divisor: temperature as f32 })
     }
 
-    /// Goes on through a block, `[tokens, columns]`, that begins at `start`.
+    /// Takes in a block of logits, `[tokens, columns]`, that begins at `start`.
     pub(crate) fn add(&mut self, logits: &Tensor<2>, start: usize) {
         let logits = taken(logits);
         carry::launch(
@@ -50,7 +52,7 @@ impl Carried {
         );
     }
 
-    /// What all blocks come to.
+    /// Computes the results over all blocks.
     pub(crate) fn finish(self) -> Found {
         let tokens = count(&self.labels);
         let [logprobs, entropy, largest, log_sum] =
@@ -75,7 +77,7 @@ impl Carried {
     }
 }
 
-/// Factors of each token's gradients, `[tokens, 5]`.
+/// The factors of each token's gradients, `[tokens, 5]`.
 pub(crate) struct Factors {
     factors: Buffer,
     labels: Buffer,
@@ -83,7 +85,7 @@ pub(crate) struct Factors {
 }
 
 impl Factors {
-    /// From what [`Found`] has, and the gradients of log-probabilities and of entropy.
+    /// Computes the factors, given the results in `now` and the gradients of log-probabilities and of entropy.
     pub(crate) fn new(
         sides: [&Tensor<2>; 2],
         labels: &Tensor<1, Int>,
@@ -115,7 +117,7 @@ impl Factors {
         Some(Factors { factors, labels, divisor })
     }
 
-    /// The gradient of a block's logits, `[tokens, columns]`, in `format`. The block begins at `start`.
+    /// Computes the gradient of a block's logits, `[tokens, columns]`, in `format`. The block begins at `start`.
     pub(crate) fn d_logits(&self, logits: &Tensor<2>, start: usize, format: DType) -> Tensor<2> {
         let shape = logits.dims();
         let logits = taken(logits);
@@ -137,7 +139,8 @@ impl Factors {
     }
 }
 
-/// A token's largest logit, its sum of weights, that of weights times what logits lack, and the label's logit.
+/// Carries four numbers of a token through a block: its largest logit, its sum of weights, its sum of weights
+/// times (logit − largest), and the label's logit.
 #[cube(launch)]
 fn carry(
     logits: &[f32],
@@ -168,7 +171,7 @@ fn carry(
             let lacking = logits[row + at] / divisor - largest;
             let weight = lacking.exp();
             sum += weight;
-            // A logit of −∞ adds nothing; 0 · ∞ would be no number.
+            // A logit of −∞ must add nothing, but 0 · ∞ would be no number.
             spread += weight * max(lacking, -3e38);
             at += CUBE_DIM as usize;
         }
@@ -213,8 +216,9 @@ fn found(
     }
 }
 
-/// The largest logit; what a weight is multiplied by for the log-probability and for the entropy; what is added to a logit
-/// for the latter; and what the label's has besides.
+/// Computes the five factors of a token: its largest logit; the factor of a weight for the log-probability, and
+/// that for the entropy; the number that is added to a logit for the entropy; and the number that is added to the
+/// label's gradient.
 #[cube(launch)]
 fn factors_of(
     largest: &[f32],

@@ -1,3 +1,5 @@
+//! Queries, keys and values on GPUs: split, normed, turned and written to pages, and the way back.
+
 use super::{
     pages::{Rows, Store, place},
     rows::sums,
@@ -5,13 +7,14 @@ use super::{
 };
 use crate::{Compute, Heads, Norm};
 
-/// Norms of the heads of queries and of keys, and their weights.
+/// The norms of the heads of queries and of keys, with their weights.
 type Norms = (Norm, [Tensor<1>; 2]);
 
-/// Places that one cube goes through on the way back through a norm, if there are many.
+/// The largest number of parts into which a norm's backward pass cuts the places, with a cube for each part and
+/// head.
 const PARTS: usize = 128;
 
-/// Queries, keys and values in the format of products, `[places, heads, width]`, from all of them side by side.
+/// Splits `projected` into queries, keys and values in the format of products, `[places, heads, width]`.
 pub(crate) fn apply(
     projected: &Tensor<2>,
     heads: Heads,
@@ -48,7 +51,8 @@ pub(crate) fn apply(
     Some([tensor(query), tensor(key), tensor(value)])
 }
 
-/// [`apply`] for the newest token of each row, of which keys and values are written to pages; gives its query, in their format.
+/// Does [`apply`] for the newest token of each row, and writes its keys and values to pages. Returns its query, in
+/// the pages' format.
 pub(crate) fn into_pages(
     projected: &Tensor<2>,
     heads: Heads,
@@ -88,7 +92,7 @@ pub(crate) fn into_pages(
     (tensor(query), [tensor(keys), tensor(values)])
 }
 
-/// What a kernel is given of norms, and something in its place where there are none.
+/// The arguments of a kernel for norms, or substitutes if there are no norms.
 struct Given {
     epsilon: f32,
     offset: f32,
@@ -115,7 +119,8 @@ impl Given {
     }
 }
 
-/// The gradient of what [`apply`] was given, and those of the norms' weights; what the norms were given is beside them.
+/// Computes the gradient of the input of [`apply`], and those of the norms' weights. The input of the norms stands
+/// beside them.
 pub(crate) fn back(
     heads: Heads,
     norms: Option<&(Norms, Tensor<2>)>,
@@ -170,7 +175,7 @@ pub(crate) fn back(
     Some((tensor(d), Some(d_weights)))
 }
 
-/// A cube for each head of each place.
+/// Goes through each head of each place with a cube of its own.
 #[cube(launch)]
 fn turned<Y: Float>(
     projected: &[f32],
@@ -227,7 +232,7 @@ fn turned_into_pages<Y: Float>(
     }
 }
 
-/// A head of one place: queries stay at theirs, and keys and values go to `to`.
+/// Goes through a head of one place. Queries stay at their place, and keys and values go to `to`.
 #[cube]
 fn turned_to<Y: Float>(
     projected: &[f32],
@@ -281,14 +286,14 @@ fn turned_to<Y: Float>(
     }
 }
 
-/// The two numbers of a head that a unit has: those of a pair that is turned, or two of those that are not.
+/// Returns the two numbers of a head that a unit has: a pair that is turned, or two numbers that are not.
 #[cube]
 fn sides(pair: usize, pairs: usize, half: usize) -> (usize, usize) {
     let turned = pair < pairs;
     (select(turned, pair, pair + pairs), select(turned, pair + pairs, pair + half))
 }
 
-/// Two numbers times the norm's weights, if there is one, and turned where they are a pair.
+/// Multiplies two numbers by the norm's weights, if there is a norm, and turns them if they are a pair.
 #[cube]
 fn look(
     x: f32,
@@ -317,7 +322,7 @@ fn look(
     }
 }
 
-/// Gradients are turned back.
+/// Turns gradients back.
 #[cube(launch)]
 fn turned_back(
     d_query: &[f32],
@@ -358,8 +363,8 @@ fn turned_back(
     }
 }
 
-/// Gradients behind the norms of queries and keys become those before them, in place. A cube goes through some places of
-/// one head, and adds up what they have for the weight.
+/// Makes gradients behind the norms of queries and keys into those before them, in place. A cube goes through some
+/// places of one head, and adds up their part in the weight's gradient.
 #[cube(launch)]
 fn normed_back(
     projected: &[f32],

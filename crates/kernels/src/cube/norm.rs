@@ -1,10 +1,12 @@
+//! RMSNorm on GPUs, alone or of a sum, forward and backward.
+
 use super::{rows::sums, *};
 use crate::{Compute, Norm};
 
-/// The rows of a pass back that one cube goes through, if there are many.
+/// The largest number of cubes in a backward pass. Each goes through some rows.
 const CUBES: usize = 512;
 
-/// x / sqrt(mean(x²) + ε) · (weight + offset), row by row, in the format of products.
+/// Computes x / sqrt(mean(x²) + ε) · (weight + offset), row by row, in the format of products.
 pub(crate) fn apply<const D: usize>(
     x: &Tensor<D>,
     weight: &Tensor<1>,
@@ -29,7 +31,7 @@ pub(crate) fn apply<const D: usize>(
     Some(tensor(y))
 }
 
-/// The sum of `x` and `branch`, and its norm in the format of products.
+/// Computes the sum of `x` and `branch`, and its norm in the format of products.
 pub(crate) fn of_sum<const D: usize>(
     [x, branch]: [&Tensor<D>; 2],
     weight: &Tensor<1>,
@@ -57,7 +59,7 @@ pub(crate) fn of_sum<const D: usize>(
     Some([tensor(sum), tensor(y)])
 }
 
-/// The gradients of `x` and of the weight; `beside` is added to the first.
+/// Computes the gradients of `x` and of the weight; `beside` is added to the first.
 pub(crate) fn back<const D: usize>(
     [x, d_y]: [&Tensor<D>; 2],
     weight: &Tensor<1>,
@@ -66,7 +68,7 @@ pub(crate) fn back<const D: usize>(
 ) -> Option<(Tensor<D>, Tensor<1>)> {
     let (x, d_y, weight) = (wide(x)?, wide(d_y)?, wide(weight)?);
     let added = beside.is_some();
-    // Where nothing is added, a buffer that is not read.
+    // A buffer that is not read stands for a missing one.
     let beside = beside.map_or(Some(d_y.clone()), wide)?;
     let (width, shape) = (count(&weight), x.meta.shape().dims::<D>());
     let rows = count(&x) / width;
@@ -136,7 +138,7 @@ fn norm_of_sum<Y: Float>(
             at += CUBE_DIM as usize;
         }
         let scale = root(sum_of_cube(squares), width, epsilon);
-        // A unit reads what it wrote itself.
+        // A unit reads only numbers that it wrote itself.
         at = UNIT_POS as usize;
         while at < width {
             y[first + at] = Y::cast_from(sum[first + at] * scale * (weight[at] + offset));
@@ -145,8 +147,9 @@ fn norm_of_sum<Y: Float>(
     }
 }
 
-/// With r = 1 / sqrt(mean(x²) + ε) and g = d_y · (weight + offset), ∂x = r · (g − x · r² · mean(g · x)). A cube goes through
-/// `rows` rows, and adds up what they have for the weight.
+/// Computes the gradients of `x` and of the weight. With r = 1 / sqrt(mean(x²) + ε) and g = d_y · (weight +
+/// offset), ∂x = r · (g − x · r² · mean(g · x)). A cube goes through `rows` rows, and adds up their part in the
+/// weight's gradient.
 #[cube(launch)]
 fn norm_back(
     x: &[f32],
@@ -196,7 +199,7 @@ fn norm_back(
     }
 }
 
-/// 1 / sqrt(mean(x²) + ε) of a row.
+/// Computes 1 / sqrt(mean(x²) + ε) of a row.
 #[cube]
 pub(super) fn scale(x: &[f32], epsilon: f32) -> f32 {
     let mut squares = f32::new(0.0);

@@ -1,32 +1,32 @@
-//! Keys and values in pages: each row's newest token is written and attends to those before it, from what the device alone
-//! knows: how long a row is, and where its pages lie.
+//! Keys and values in pages on GPUs: each row's newest token is written, and attends to those before it. Only the
+//! device needs to know how long a row is, and where its pages lie.
 
 pub(crate) use super::is_gpu;
 use super::*;
 use crate::{PAGE, Span};
 
-/// Pages that one cube goes through.
+/// The number of pages that one cube goes through.
 const PAGES: usize = 8;
 
-/// Tokens of so many pages.
+/// The number of tokens in these pages.
 const TOKENS: usize = PAGES * PAGE;
 
-/// Query heads that one cube has, at most.
+/// The largest number of query heads that one cube has.
 const HEADS: usize = 8;
 
-/// Units that have a part each of a key's product.
+/// The number of units that each have a part of a key's product.
 const PARTS: usize = UNITS as usize / PAGE;
 
 /// The rows of a table on the device.
 #[derive(Clone)]
 pub(crate) struct Rows {
-    /// For each row its pages, those included that it is going to write to.
+    /// The pages of each row, also those that it is going to write to.
     pub(super) pages: Buffer,
-    /// Pages of a row, with some that mean nothing behind a shorter one's.
+    /// The number of pages of a row in `pages`. A shorter row is filled up with pages that mean nothing.
     pub(super) across: usize,
-    /// The place of each row's newest token, which is how many stand before it.
+    /// The place of each row's newest token, which is the number of tokens before it.
     pub(super) newest: Tensor<1, Int>,
-    /// The largest of these.
+    /// The largest of these places.
     farthest: usize,
 }
 
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Rows {
 }
 
 impl Rows {
-    /// Those of `rows`, of which all pages are full but the last one with tokens.
+    /// Makes the device's rows of `rows`, whose pages are all full but the last one with tokens.
     pub(crate) fn new(rows: &[Vec<Span>], device: &Device) -> Self {
         let length = |row: &Vec<Span>| row.iter().map(|span| span.tokens).sum::<usize>();
         let newest: Vec<i32> = rows.iter().map(|row| length(row) as i32 - 1).collect();
@@ -52,29 +52,29 @@ impl Rows {
         Rows { pages: uploaded(pages, &whole(&newest)), across, newest, farthest }
     }
 
-    /// The same when every row has one token more.
+    /// Counts one token more in every row.
     pub(crate) fn stepped(self) -> Self {
         Rows { newest: self.newest.add_scalar(1), farthest: self.farthest + 1, ..self }
     }
 
-    /// The same when every row has so many tokens more, or fewer, which `newest` has counted.
+    /// Counts so many tokens more in every row, or fewer. `newest` has counted them.
     pub(crate) fn counted(self, newest: Tensor<1, Int>, tokens: isize) -> Self {
         Rows { newest, farthest: self.farthest.saturating_add_signed(tokens), ..self }
     }
 
-    /// How many tokens more every row can be given until the longest fills the last of the pages that one cube goes through:
-    /// until then an attention is launched alike.
+    /// Returns how many more tokens every row can be given until the longest row fills the last of the pages that
+    /// one cube goes through. Until then an attention is launched in the same way.
     pub(crate) fn alike(&self) -> usize {
         TOKENS - (self.farthest + 1) % TOKENS
     }
 
-    /// The place of each row's newest token.
+    /// Returns the place of each row's newest token.
     pub(crate) fn newest(&self) -> Tensor<1, Int> {
         self.newest.clone()
     }
 }
 
-/// Room for `pages` more behind those of `x`, `[pages · PAGE, heads, width]`.
+/// Makes room for `pages` more pages behind those of `x`, `[pages · PAGE, heads, width]`.
 pub(crate) fn grown(x: Tensor<3>, pages: usize) -> Tensor<3> {
     let [places, heads, width] = x.dims();
     let from = any(&x);
@@ -83,15 +83,16 @@ pub(crate) fn grown(x: Tensor<3>, pages: usize) -> Tensor<3> {
     tensor(to)
 }
 
-/// Whether pages of these heads are for the functions here.
+/// Tells whether pages with heads of this width are for the functions here.
 pub(crate) fn fit(device: &Device, width: usize) -> bool {
     width <= UNITS as usize && is_gpu(device)
 }
 
-/// Keys and values of one layer.
+/// The keys and values of one layer.
 pub(crate) type Store = [Tensor<3>; 2];
 
-/// Writes those of some tokens, `[tokens, heads, width]`: `moves` has which tokens, and behind all of them the place of each.
+/// Writes keys and values of some tokens, `[tokens, heads, width]`. `moves` has the numbers of all these tokens,
+/// and behind them the place of each.
 pub(crate) fn write(store: Store, moves: &Tensor<1, Int>, from: [&Tensor<3>; 2]) -> Store {
     let moves = whole(moves);
     let [keys, values] = from.map(any);
@@ -112,7 +113,7 @@ pub(crate) fn write(store: Store, moves: &Tensor<1, Int>, from: [&Tensor<3>; 2])
     [tensor(to_keys), tensor(to_values)]
 }
 
-/// Writes those of each row's newest token, `[rows, heads, width]`.
+/// Writes keys and values of each row's newest token, `[rows, heads, width]`.
 pub(crate) fn write_newest(store: Store, rows: &Rows, from: [&Tensor<3>; 2]) -> Store {
     let newest = whole(&rows.newest);
     let [keys, values] = from.map(any);
@@ -135,7 +136,8 @@ pub(crate) fn write_newest(store: Store, rows: &Rows, from: [&Tensor<3>; 2]) -> 
     [tensor(to_keys), tensor(to_values)]
 }
 
-/// Copies pages, of which `moves` has all that are read and then all that are written: from another store, or within this.
+/// Copies pages from another store, or within this one. `moves` has all pages that are read, and then all that are
+/// written.
 pub(crate) fn copy(store: Store, from: Option<&Store>, moves: &Tensor<1, Int>) -> Store {
     let moves = whole(moves);
     let numbers = store[0].dims()[1] * store[0].dims()[2] * PAGE;
@@ -169,8 +171,8 @@ pub(crate) fn copy(store: Store, from: Option<&Store>, moves: &Tensor<1, Int>) -
     [tensor(keys), tensor(values)]
 }
 
-/// The newest token's attention of each row, `[rows, heads · width]`, in the format of the pages. A cube goes through eight
-/// pages, whatever the length of a row: its bits do not depend on its neighbours.
+/// Computes the attention of each row's newest token, `[rows, heads · width]`, in the format of the pages. A cube
+/// goes through eight pages, whatever the length of a row, so that a row's bits do not depend on its neighbours.
 pub(crate) fn attend(
     query: &Tensor<3>,
     store: &Store,
@@ -265,7 +267,7 @@ fn write_rows<X: Float, Y: Float>(
     }
 }
 
-/// Where a token of a row is, whose pages begin at `row`.
+/// Returns the place of a row's token. The row's pages begin at `row`.
 #[cube]
 pub(super) fn place(pages: &[u32], row: usize, token: usize) -> usize {
     pages[row + token / PAGE] as usize * PAGE + token % PAGE
@@ -307,9 +309,9 @@ fn copy_within<X: Float>(
     }
 }
 
-/// Some heads of a row's query, which share a head of keys, over some of the row's pages: for each head its weighted sum of
-/// values, its largest score and its sum of weights. Eight units have a key each, and later some keys have a value's
-/// number each.
+/// Computes attention over some of a row's pages, for some heads of its query that share a head of keys. The
+/// results for each head are its weighted sum of values, its largest score and its sum of weights. Eight units
+/// share a key; later a unit has one number of some tokens' values.
 #[cube(launch)]
 fn attend_pages<Q: Float, X: Float>(
     query: &[Q],
@@ -340,7 +342,7 @@ fn attend_pages<Q: Float, X: Float>(
         if in_sight {
             let mut queries = Shared::<[f32]>::new_slice(comptime!(heads * width));
             let mut scores = Shared::<[f32]>::new_slice(comptime!(heads * TOKENS));
-            // Parts of products, and later of sums.
+            // It has parts of products, and later of sums.
             let mut shared = Shared::<[f32]>::new_slice(comptime!(heads * UNITS as usize));
             let scale = 1.0 / f32::cast_from(width as u32).sqrt();
             let from = (row * of_row + group) * heads * width;
@@ -391,7 +393,7 @@ fn attend_pages<Q: Float, X: Float>(
                 page += 1;
             }
 
-            // Weights in the places of scores: 32 units have a head.
+            // Weights replace scores. Each head has 32 units.
             let lane = unit % PAGE;
             let to = ((row * of_row + group) * heads * chunks + chunk) * (width + 2);
             let mut head = unit / PAGE;
@@ -441,7 +443,7 @@ fn attend_pages<Q: Float, X: Float>(
             }
             sync_cube();
 
-            // Every so many tokens a unit has a number of the values.
+            // A unit has one number of the values, of every `step`-th token.
             let wide = comptime!(width.next_power_of_two());
             let step = comptime!(UNITS as usize / width.next_power_of_two());
             let number = unit % wide;
@@ -491,7 +493,7 @@ fn sees(token: usize, last: usize, window: u32) -> bool {
     seen
 }
 
-/// What all chunks of a row found, for a head of its query.
+/// Joins the results of all chunks of a row, for a head of its query.
 #[cube(launch)]
 fn join<X: Float>(
     parts: &[f32],

@@ -1,5 +1,5 @@
-//! Who sees whom in an update's attention, as kernels go through it: items of queries and of keys, a cube for each and each
-//! head.
+//! The plan of an update's attention: which queries see which keys, as kernels go through them. It has items of
+//! queries and of keys, with a cube for each item and head.
 
 use super::{
     tiles::{EACH, STRIP},
@@ -7,33 +7,36 @@ use super::{
 };
 use crate::Segment;
 
-/// Queries that one cube goes through for some keys, unless that makes more than [`PARTS`] parts: many completions may see
-/// the same prompt.
+/// The number of queries that one cube goes through for some keys, unless that makes more than [`PARTS`] parts:
+/// many completions may see the same prompt.
 const QUERIES: usize = 1024;
 
-/// Parts that the queries of some keys make, and one more at most for each stretch of places that they lie in: each has a gradient in rows of its own, whose number therefore grows with the
+/// The largest number of parts that the queries of some keys make, apart from one more for each stretch of places
+/// in which they lie. Each part has a gradient in rows of its own, so the number of these rows grows with the
 /// tokens and not with their square.
 const PARTS: usize = 4;
 
-/// Numbers of an item of a [`Plan`].
+/// The size of an item of a [`Plan`], in numbers.
 pub(super) const ITEM: usize = 5;
 
-/// Who sees whom, on the device.
+/// A plan on the device.
 #[derive(Clone)]
 pub(crate) struct Plan {
-    /// The position of each place in its text, and then items.
+    /// The position of each place in its text, followed by the items.
     pub(super) numbers: Buffer,
-    /// Items of queries: their places, those of the keys before their segment, and where that begins.
+    /// The number of items of queries. Such an item has the places of queries, those of the keys before their
+    /// segment, and the beginning of the segment.
     pub(super) queries: usize,
-    /// Items of keys: their places, those of some queries, and the row that the gradients go to.
+    /// The number of items of keys. Such an item has the places of keys, those of some queries, and the row for
+    /// the gradients.
     pub(super) keys: usize,
-    /// Items of gradients in more rows than there are places: the first place that they belong to and the next, and the
-    /// first of those rows and the next.
+    /// The number of items of gradients in rows beyond those of places. Such an item has the range of places that
+    /// they belong to, and the range of these rows.
     pub(super) more: usize,
     pub(super) rows: usize,
-    /// Rows and columns of a tile that one unit has: fewer where all segments are short.
+    /// The number of a tile's rows and columns that one unit has: fewer if all segments are short.
     pub(super) each: usize,
-    /// Whether each place is in a segment.
+    /// True if every place is in a segment.
     full: bool,
 }
 
@@ -79,7 +82,7 @@ impl Plan {
                         rows += tile;
                     }
                 }
-                // What a next one would have begun with.
+                // The loop took rows for a next part, which is not there.
                 rows -= tile;
                 if rows > more_from {
                     more.push([first, end, more_from, rows, 0]);
@@ -100,7 +103,7 @@ impl Plan {
         }
     }
 
-    /// Room for what the queries find; zeros where some places are of no segment.
+    /// Makes room for the results of the queries, with zeros if some places are of no segment.
     pub(super) fn room<const D: usize>(&self, x: &Buffer, shape: [usize; D]) -> Buffer {
         match self.full {
             true => empty(x, shape, DType::F32),

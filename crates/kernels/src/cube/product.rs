@@ -1,17 +1,19 @@
+//! Matrix products into f32 on GPUs, with a kernel of our own for few rows.
+
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 
 use super::{rows::plus, *};
 
-/// Rows of which a product is bound by the weights that it reads, whatever computes it.
+/// The largest number of rows for which reading the weights bounds a product, whatever computes it.
 const FEW: usize = 16;
 
-/// Columns of a product of few rows that one cube has, and units that share a column.
+/// The number of columns that one cube has in a product of few rows, and the number of units that share a column.
 const SIDE: usize = 16;
 
-/// Numbers of each row that are there at once.
+/// The number of each row's numbers that are in memory at once.
 const STRIP: usize = 256;
 
-/// `x · weight + bias + onto` in f32, whatever format the factors are in.
+/// Computes `x · weight + bias + onto` in f32, whatever format the factors are in.
 pub(crate) fn linear(
     x: &Tensor<2>,
     weight: &Tensor<2>,
@@ -26,8 +28,8 @@ pub(crate) fn linear(
     Some(tensor(plus(product(x, weight)?, bias, onto)))
 }
 
-/// `sum` with `x · y` added to its rows from `start` on, in place where nobody else has it; the product alone where there is
-/// no sum.
+/// Adds `x · y` to the rows of `sum` from `start` on, in place if nobody else has it. Returns the product alone if
+/// there is no sum.
 pub(crate) fn added(
     sum: Option<Tensor<2>>,
     start: usize,
@@ -44,19 +46,20 @@ pub(crate) fn added(
     }
 }
 
-/// `x · y` in f32. Matrices may be transposed.
+/// Computes `x · y` in f32. Matrices may be transposed.
 pub(super) fn product(x: &Tensor<2>, y: &Tensor<2>) -> Option<Buffer> {
     if x.dims()[0] <= FEW {
         return product_of_few(x, y, None, None);
     }
     let (x_buffer, y_buffer) = (strided(x)?, strided(y)?);
-    // As it is made here, no row is padded.
+    // It is made here, so no row is padded.
     let out = empty(&x_buffer, [x.dims()[0], y.dims()[1]], DType::F32);
     let done = matmul(x_buffer, y_buffer, Some(out), MatmulStrategy::default(), DType::F32);
     Some(done.expect("one of the kernels multiplies any matrices"))
 }
 
-/// A product of [`FEW`] rows or fewer, with what is added to it, in one launch. A row's bits do not depend on the others.
+/// Computes a product of [`FEW`] rows or fewer, and adds `bias` and `onto`, in one launch. A row's bits do not
+/// depend on the others.
 fn product_of_few(
     x: &Tensor<2>,
     y: &Tensor<2>,
@@ -94,7 +97,8 @@ fn product_of_few(
     Some(out)
 }
 
-/// Neighbouring units read neighbouring weights: along a row of `y`, where that `lies_across`, and else along a column.
+/// Computes a product of few rows. Neighbouring units read neighbouring weights: along a row of `y` if it
+/// `lies_across`, and else along a column.
 #[cube(launch)]
 fn few<X: Float, Y: Float>(
     x: &[X],

@@ -1,15 +1,17 @@
+//! Sums of rows on GPUs, and additions to rows.
+
 use super::*;
 
-/// Rows that one unit adds up, about, where there are many.
+/// The number of rows that one unit adds up, about, if there are many.
 const AT_ONCE: usize = 64;
 
-/// The sum of all rows, `[rows, width]` to `[width]`.
+/// Sums all rows, `[rows, width]` to `[width]`.
 pub(crate) fn column_sums(x: &Tensor<2>) -> Option<Tensor<1>> {
     let width = x.dims()[1];
     Some(sums(wide(x)?, width))
 }
 
-/// The same of a buffer: by blocks of rows, until there is one.
+/// Sums all rows of a buffer: by blocks of rows, until there is one row.
 pub(super) fn sums(mut x: Buffer, width: usize) -> Tensor<1> {
     loop {
         let rows = count(&x) / width;
@@ -50,8 +52,8 @@ fn sum_rows(x: &[f32], sum: &mut [f32], width: usize, at_once: usize) {
 pub(crate) fn add(table: Tensor<2>, tokens: &[u32], gradient: &Tensor<2>) -> Tensor<2> {
     let gradient = taken(gradient);
     let [rows, width] = table.dims();
-    // The places of the tokens in the order of their rows; then for each row that is named its number and where its own
-    // begin.
+    // `places` has the places of the tokens in the order of their rows. `named` has, for each row that is named,
+    // its number and the beginning of its own places.
     let mut places: Vec<u32> = (0..tokens.len() as u32).collect();
     places.sort_by_key(|&place| tokens[place as usize]);
     let mut named: Vec<[u32; 2]> = Vec::new();
@@ -103,7 +105,7 @@ fn add_rows(
     }
 }
 
-/// `y + bias + onto`, row by row, of which one may be missing.
+/// Computes `y + bias + onto`, row by row. Either of the two may be missing.
 pub(super) fn plus(y: Buffer, bias: Option<Buffer>, onto: Option<Buffer>) -> Buffer {
     let (with_bias, with_onto) = (bias.is_some(), onto.is_some());
     if !with_bias && !with_onto {
@@ -167,7 +169,7 @@ fn add_in_place(more: &[f32], sum: &mut [f32], start: usize) {
     }
 }
 
-/// The same numbers in memory of their own.
+/// Copies numbers into memory of their own.
 pub(super) fn copied(x: Buffer) -> Buffer {
     let to = Buffer { handle: x.client.empty(count(&x) * x.dtype.size()), ..x.clone() };
     copy(x, &to);

@@ -1,13 +1,15 @@
+//! Draws tokens on GPUs, from all of a row's logits or from the likeliest, without a sort.
+
 use super::{
     shared::{first_of_cube, largest_of_cube, last_of_cube, sums_before},
     *,
 };
 use crate::Choice;
 
-/// Numbers of a row that a cube adds up first, at least; a row has [`UNITS`] such blocks at most.
+/// The smallest number of a row's logits that a cube adds up first. A row has at most [`UNITS`] such blocks.
 const BLOCK: usize = 1024;
 
-/// A token for each row of logits, and its log-probability: see [`crate::sample_on_device`].
+/// Draws a token for each row of logits, and returns its log-probability, too: see [`crate::sample_on_device`].
 pub(crate) fn draw(
     logits: &Tensor<2>,
     uniforms: &Tensor<1>,
@@ -66,7 +68,7 @@ pub(crate) fn draw(
     Some((int_tensor(tokens), tensor(logprobs)))
 }
 
-/// The largest logit of each block, and the sum of the weights of its tokens beside that.
+/// Finds the largest logit of each block, and the sum of its tokens' weights relative to that logit.
 #[cube(launch)]
 fn blocks_of_rows(logits: &[f32], parts: &mut [f32], divisor: f32, vocab: usize, block: usize) {
     if 2 * CUBE_POS < parts.len() {
@@ -84,7 +86,7 @@ fn blocks_of_rows(logits: &[f32], parts: &mut [f32], divisor: f32, vocab: usize,
         let mut sum = f32::new(0.0);
         at = start + UNIT_POS as usize;
         while at < end {
-            // Where all are −∞, none weighs anything.
+            // If all logits are −∞, no token has weight.
             let weight = ((logits[at] - largest) / divisor).exp();
             sum += select(largest > f32::new(-3e38), weight, 0.0);
             at += CUBE_DIM as usize;
@@ -97,8 +99,9 @@ fn blocks_of_rows(logits: &[f32], parts: &mut [f32], divisor: f32, vocab: usize,
     }
 }
 
-/// The block is found in which the cumulative weight exceeds its share of the whole, then the token in it: by sums of
-/// each unit's neighbouring tokens, and last among those. Or the first of the likeliest, where `greedy`.
+/// Finds the block in which the cumulative weight exceeds its share of the whole, and then the token in it: first
+/// by sums of each unit's neighbouring tokens, and then among these tokens. If `greedy`, it takes the first of the
+/// likeliest tokens.
 #[cube(launch)]
 fn drawn(
     logits: &[f32],
@@ -149,7 +152,8 @@ fn drawn(
                 found[0] = chosen as u32;
             }
         } else {
-            // Sums may be rounded so that two units find it, or none: the last block then has it.
+            // Sums may be rounded so that two units find it, or none. If none does, the last block with weight has
+            // it.
             let here = unit < blocks && weight > 0.0 && before + weight > target;
             let within = first_of_cube(here, unit);
             let last = last_of_cube(unit < blocks && weight > 0.0, unit);
@@ -174,7 +178,7 @@ fn drawn(
             let within = first_of_cube(sum > 0.0 && before + sum > target, unit);
             let last = last_of_cube(sum > 0.0, unit);
             if unit == min(within, last) {
-                // The sums before may be rounded above the target, which the unit before did not reach.
+                // The sums before may be rounded above the target, although the unit before did not reach it.
                 let mut reached = min(before, target);
                 at = first;
                 while at < stop && reached <= target {
@@ -196,11 +200,12 @@ fn drawn(
     }
 }
 
-/// Of a row's likeliest tokens, `most` at most and no more than have the share `top_p` of all weight, one is drawn, in the
-/// order of their ids.
+/// Draws one of a row's likeliest tokens, in the order of their ids. These are at most `most` tokens, and no more
+/// than are needed for the share `top_p` of all weight.
 ///
-/// The least likely one of them is found digit by digit: its logit, as a whole number that is as large as the logit, has
-/// eight digits of sixteen values each, and for each value of a digit the tokens with it are counted and weighed.
+/// The least likely of them is found digit by digit. Its logit becomes a whole number that grows with the logit,
+/// with eight digits of sixteen values each. For each value of a digit, the tokens with it are counted and
+/// weighed.
 #[cube(launch)]
 fn truncated(
     logits: &[f32],
@@ -231,7 +236,7 @@ fn truncated(
         }
         let total = sum_of_cube(sum);
 
-        // Tokens above those that have the digits so far: how many, and their weight.
+        // These are the number and the weight of the tokens above those that have the digits so far.
         let (mut above, mut weight_above) = (f32::new(0.0), f32::new(0.0));
         let wanted = select(top_p < 1.0, top_p * total, f32::MAX);
         let mut digits = 0u32;
@@ -249,7 +254,8 @@ fn truncated(
             while at < vocab {
                 let logit = logits[row + at];
                 let key = key(logit);
-                // All digits before this one, in two steps: none is a shift by 32.
+                // All digits before this one are compared. The shift is in two steps, because a single one could
+                // be by 32.
                 if (key >> shift) >> 4 == (digits >> shift) >> 4 {
                     let digit = ((key >> shift) & 15) as usize;
                     counts[digit] += 1.0;
@@ -273,7 +279,8 @@ fn truncated(
             round += 1;
         }
 
-        // Equally likely tokens at the end: as many of them as are wanted, those with the smallest ids.
+        // Tokens at the end may be equally likely. As many of them are taken as are wanted, those with the
+        // smallest ids.
         let each = vocab.div_ceil(step);
         let first = min(unit * each, vocab);
         let stop = min(first + each, vocab);
@@ -314,7 +321,7 @@ fn truncated(
         let within = first_of_cube(kept > 0.0 && before + kept > target, unit);
         let chosen = min(within, last_of_cube(kept > 0.0, unit));
         if unit == chosen {
-            // The sums before may be rounded above the target, which the unit before did not reach.
+            // The sums before may be rounded above the target, although the unit before did not reach it.
             let mut reached = min(before, target);
             let mut token = 0u32;
             seen = equal_before;
@@ -340,7 +347,7 @@ fn truncated(
     }
 }
 
-/// A whole number that is the larger the larger `x` is.
+/// Returns a whole number that grows with `x`.
 #[cube]
 fn key(x: f32) -> u32 {
     let bits = u32::reinterpret(x);

@@ -1,20 +1,21 @@
-//! What the units of a cube find out together.
+//! Sums and comparisons that the units of a cube make together.
 
 use super::*;
 
-/// The sum of what the units have, for each of them. There are a power of two of them, and [`UNITS`] at most.
+/// Adds up the units' numbers, and gives the sum to each unit. The number of units is a power of two, [`UNITS`] at
+/// most.
 #[cube]
 pub(super) fn sum_of_cube(x: f32) -> f32 {
     of_cube(x, false)
 }
 
-/// The largest that a unit has, for each of them.
+/// Finds the largest of the units' numbers, and gives it to each unit.
 #[cube]
 pub(super) fn largest_of_cube(x: f32) -> f32 {
     of_cube(x, true)
 }
 
-/// The sum of what the units have, or the largest.
+/// Finds the sum of the units' numbers, or the largest.
 #[cube]
 fn of_cube(x: f32, #[comptime] largest: bool) -> f32 {
     let mut all = Shared::<[f32]>::new_slice(comptime!(UNITS as usize));
@@ -34,12 +35,12 @@ fn of_cube(x: f32, #[comptime] largest: bool) -> f32 {
         sync_cube();
     }
     let found = all[0];
-    // The next one writes where this one is read.
+    // The next call writes where this one reads.
     sync_cube();
     found
 }
 
-/// The sum of what the units before a unit have, and the sum of all.
+/// Returns the sum of the numbers of the units before a unit, and the sum of all.
 #[cube]
 pub(super) fn sums_before(x: f32) -> (f32, f32) {
     let mut all = Shared::<[f32]>::new_slice(comptime!(UNITS as usize));
@@ -66,7 +67,8 @@ pub(super) fn sums_before(x: f32) -> (f32, f32) {
     (before, total)
 }
 
-/// The smallest `value` of the units for which it holds; the largest number of 32 bits where it holds for none.
+/// Finds the smallest `value` among the units for which `holds` is true. If there is none, it is the largest
+/// number of 32 bits.
 #[cube]
 pub(super) fn first_of_cube(holds: bool, value: usize) -> usize {
     let mut all = Shared::<[u32]>::new_slice(comptime!(UNITS as usize));
@@ -86,7 +88,7 @@ pub(super) fn first_of_cube(holds: bool, value: usize) -> usize {
     first as usize
 }
 
-/// The largest `value` of the units for which it holds; 0 where it holds for none.
+/// Finds the largest `value` among the units for which `holds` is true; 0 if there is none.
 #[cube]
 pub(super) fn last_of_cube(holds: bool, value: usize) -> usize {
     u32::MAX as usize - first_of_cube(holds, u32::MAX as usize - value)

@@ -1,41 +1,41 @@
-//! Products of tiles of up to 64 rows by 64 columns, of which attention is made: by matrix units where a device has them for
-//! the format, and otherwise by each unit, up to four by four numbers of its own.
+//! Products of tiles of up to 64 rows by 64 columns, from which attention is made. Matrix units compute them if a
+//! device has such units for the format. Otherwise each unit computes up to four by four numbers of its own.
 
 use super::*;
 use cubecl::prelude::cmma::{Matrix, MatrixIdent, MatrixLayout};
 
-/// Units along a tile's rows, and along its columns; numbers of a row that its products go through at a time, and rows that
-/// its weighted sums do.
+/// The number of units along a tile's rows, and along its columns. It is also the number of a row's numbers that
+/// products go through at a time, and the number of rows that weighted sums go through at a time.
 pub(super) const STRIP: usize = 16;
 
-/// Rows and columns of a tile that one unit has, at most.
+/// The largest number of a tile's rows and columns that one unit has.
 pub(super) const EACH: usize = 4;
 
-/// Where matrix units want the numbers to begin, in bytes.
+/// The alignment in bytes that matrix units want for the beginning of their numbers.
 const ALIGNED: usize = 32;
 
-/// How tiles are multiplied.
+/// The way of multiplying tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct How {
-    /// Rows and columns of a tile that one unit has.
+    /// The number of a tile's rows and columns that one unit has.
     pub(super) each: usize,
-    /// Numbers of a head.
+    /// The width of a head.
     pub(super) width: usize,
     units: Option<MatrixUnits>,
 }
 
-/// Units that multiply matrices: `m` by `k` with `k` by `n`, and add the products in f32.
+/// Units that multiply matrices, `m` by `k` with `k` by `n`, and add the products in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct MatrixUnits {
     m: usize,
     n: usize,
     k: usize,
-    /// Planes of a cube, at least: each has some of a tile's matrices.
+    /// The smallest number of planes in a cube. Each plane has some of a tile's matrices.
     planes: usize,
 }
 
 impl How {
-    /// The largest matrix units for the format of `x`, of those that tiles are made of.
+    /// Takes the largest matrix units for the format of `x`, among those that tiles can be made of.
     pub(super) fn new(x: &Buffer, each: usize, width: usize) -> Self {
         let properties = x.client.properties();
         let planes = UNITS / properties.hardware.plane_size_max.clamp(1, UNITS);
@@ -53,7 +53,7 @@ impl How {
         How { each, width, units }
     }
 
-    /// The format that numbers are multiplied in, which are those of `x`.
+    /// Returns the format in which numbers are multiplied if they are in the format of `x`.
     pub(super) fn staged(&self, x: &Buffer) -> ElemType {
         self.units.map_or(ElemType::Float(FloatKind::F32), |_| format(x))
     }
@@ -62,43 +62,44 @@ impl How {
         self.units.expect("tiles are multiplied by matrix units")
     }
 
-    /// Rows and columns of a tile.
+    /// Returns the number of rows and of columns of a tile.
     pub(super) const fn tile(&self) -> usize {
         STRIP * self.each
     }
 
-    /// From one row of [`STRIP`] numbers to the next. There are some more, so that neighbours lie in different banks, and
-    /// where matrix units want them.
+    /// Returns the step from one row of [`STRIP`] numbers to the next. It is larger than the row, so that
+    /// neighbours lie in different banks, and where matrix units want them.
     const fn pitch(&self) -> usize {
         STRIP + if self.units.is_some() { 8 } else { 1 }
     }
 
-    /// From one row of a tile's weights to the next.
+    /// Returns the step from one row of a tile's weights to the next.
     pub(super) const fn across(&self) -> usize {
         self.tile() + if self.units.is_some() { 8 } else { 1 }
     }
 
-    /// From one row of what is found for a tile to the next: of its products, or of one number for each unit.
+    /// Returns the step from one row of `found` to the next. A row has a tile's products, or one number for each
+    /// unit.
     pub(super) const fn found(&self) -> usize {
         if self.units.is_some() { self.tile() + 4 } else { STRIP + 1 }
     }
 
-    /// Numbers of a tile that one unit has.
+    /// Returns the number of a tile's numbers that one unit has.
     pub(super) const fn numbers(&self) -> usize {
         self.each * self.each
     }
 
-    /// Tiles that the numbers of a head take.
+    /// Returns the number of tiles that the numbers of a head take.
     pub(super) const fn blocks(&self) -> usize {
         self.width.div_ceil(self.tile())
     }
 
-    /// Numbers of weighted sums that one unit has: those of all tiles, one after the other.
+    /// Returns the number of weighted sums that one unit has: those of all tiles, one after the other.
     pub(super) const fn sums(&self) -> usize {
         self.numbers() * self.blocks()
     }
 
-    /// Matrices of a tile, which planes share.
+    /// Returns the number of a tile's matrices, which planes share.
     const fn matrices(&self) -> usize {
         match self.units {
             Some(units) => (self.tile() / units.m) * (self.tile() / units.n),
@@ -106,7 +107,7 @@ impl How {
         }
     }
 
-    /// Matrices of a tile that one plane has, at most.
+    /// Returns the largest number of a tile's matrices that one plane has.
     const fn of_plane(&self) -> usize {
         match self.units {
             Some(units) => self.matrices().div_ceil(units.planes),
@@ -115,7 +116,7 @@ impl How {
     }
 }
 
-/// Some rows of numbers, `[places, heads, width]`: those of a head, from `first` to `end`.
+/// Some rows of numbers, `[places, heads, width]`: the rows of a head, from `first` to `end`.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Rows {
     pub(super) first: usize,
@@ -124,7 +125,7 @@ pub(super) struct Rows {
     pub(super) head: usize,
 }
 
-/// Room that the units of a cube share for tiles: 32 KiB at most.
+/// Memory that the units of a cube share for tiles: 32 KiB at most.
 #[derive(CubeType)]
 pub(super) struct Bench<S: Float> {
     /// A strip of each of the rows that are multiplied.
@@ -132,7 +133,7 @@ pub(super) struct Bench<S: Float> {
     right: Shared<[S]>,
     /// A tile's weights.
     pub(super) weights: Shared<[S]>,
-    /// What matrix units found, or one number of each unit.
+    /// The results of matrix units, or one number of each unit.
     pub(super) found: Shared<[f32]>,
 }
 
@@ -151,7 +152,7 @@ impl<S: Float> Bench<S> {
     }
 }
 
-/// A tile of products of rows: those of `x` with those of `y`.
+/// Computes a tile of products of the rows of `x` with those of `y`.
 #[cube]
 pub(super) fn products<X: Float, Y: Float, S: Float>(
     x: &[X],
@@ -214,7 +215,7 @@ pub(super) fn products<X: Float, Y: Float, S: Float>(
     }
 }
 
-/// Adds to `sums` the rows of `x` times their weights, which a tile's columns have.
+/// Adds to `sums` the rows of `x` times their weights, which are in a tile's columns.
 #[cube]
 pub(super) fn weighted<X: Float, S: Float>(
     x: &[X],
@@ -277,7 +278,7 @@ pub(super) fn weighted<X: Float, S: Float>(
     }
 }
 
-/// Writes what [`weighted`] has added up for the rows that `of_y` tells, times `scale`, to the rows from `to` on.
+/// Writes the sums of [`weighted`] for the rows of `of_y`, times `scale`, to the rows from `to` on.
 #[cube]
 pub(super) fn write(
     sums: &Array<f32>,
@@ -309,7 +310,7 @@ pub(super) fn write(
     }
 }
 
-/// A number of a row, and 0 beyond the rows and behind their last number.
+/// Returns a number of a row, or 0 beyond the rows and behind their last number.
 #[cube]
 fn number<X: Float, S: Float>(
     x: &[X],
@@ -327,7 +328,7 @@ fn number<X: Float, S: Float>(
     number
 }
 
-/// Zeros for the matrices of a tile that a plane has.
+/// Makes zeros for the matrices of a tile that a plane has.
 #[cube]
 fn matrices(#[comptime] how: How) -> Sequence<Matrix<f32>> {
     let mut matrices = Sequence::<Matrix<f32>>::new();
@@ -346,7 +347,7 @@ fn matrices(#[comptime] how: How) -> Sequence<Matrix<f32>> {
     matrices
 }
 
-/// Adds the products of a strip to a plane's matrices: those of rows from `start` on in `left` with `right`.
+/// Adds the products of a strip to a plane's matrices. It multiplies `left` from `start` on with `right`.
 #[cube]
 fn multiply<S: Float>(
     left: &Shared<[S]>,
@@ -399,7 +400,7 @@ fn multiply<S: Float>(
     }
 }
 
-/// Adds what the planes have to what each unit has of a block.
+/// Adds the planes' results to each unit's numbers of a block.
 #[cube]
 fn found<S: Float>(
     bench: &mut Bench<S>,

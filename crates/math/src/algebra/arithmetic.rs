@@ -10,11 +10,11 @@ use super::{
     polynomial::{AtomId, Exponent, Form, Monomial, Polynomial, merge, times},
 };
 
-/// More terms than this are never multiplied out.
+/// The most terms that are multiplied out.
 const MAX_TERMS: usize = 4_096;
 
 impl Algebra<'_> {
-    /// The polynomial of terms in any order.
+    /// Makes a polynomial from terms in any order.
     pub(super) fn collect(
         &mut self,
         mut terms: Vec<(Monomial, BigRational)>,
@@ -101,7 +101,8 @@ impl Algebra<'_> {
         self.form(numer, denom)
     }
 
-    /// The two numerators over the common denominator: equal when the quotients are.
+    /// Brings two quotients to the common denominator and returns the numerators. They are equal if the quotients
+    /// are.
     pub(super) fn crossed(
         &mut self,
         left: &Form,
@@ -144,7 +145,7 @@ impl Algebra<'_> {
         self.form(numer, denom)
     }
 
-    /// The quotient of two polynomials, the second of which is not zero.
+    /// Divides two polynomials. The second is not zero.
     fn form(&mut self, numer: Polynomial, denom: Option<Polynomial>) -> Result<Form, Stop> {
         let Some(denom) = denom else { return Ok(numer.into()) };
         if numer.is_zero() {
@@ -154,7 +155,7 @@ impl Algebra<'_> {
             let inverse = self.inverse(&denom.into())?;
             return self.multiply(&numer.into(), &inverse);
         }
-        // A constant multiple of the denominator is a constant.
+        // A numerator that is a constant multiple of the denominator gives a constant.
         let factor = &numer.0[0].1 / &denom.0[0].1;
         if numer.0.len() == denom.0.len() && self.scale(&denom, &factor)? == numer {
             return Ok(factor.into());
@@ -166,8 +167,8 @@ impl Algebra<'_> {
         })
     }
 
-    /// The rational number, with the sign of the last coefficient, whose quotients are whole
-    /// numbers without a common factor.
+    /// Returns the content: the rational number that divides all coefficients into whole numbers without a common
+    /// factor. It has the sign of the last coefficient.
     pub(super) fn content(&mut self, polynomial: &Polynomial) -> Result<BigRational, Stop> {
         use num_integer::Integer;
         let Some(((_, last), others)) = polynomial.0.split_last() else {
@@ -227,7 +228,8 @@ impl Algebra<'_> {
         self.form(numer, denom)
     }
 
-    /// The coefficients of the monomials in what varies, in the order of these.
+    /// Splits the monomials into their varying and their constant parts. Returns the coefficients of the varying
+    /// parts, ordered by these parts.
     pub(super) fn by_variables(
         &mut self,
         polynomial: &Polynomial,
@@ -250,14 +252,14 @@ impl Algebra<'_> {
         Ok(grouped)
     }
 
-    /// A form to a whole power.
+    /// Raises a form to a whole power.
     pub(super) fn power(&mut self, form: &Form, exponent: i64) -> Result<Form, Stop> {
         if exponent < 0 {
             let inverse = self.inverse(form)?;
             return self.power(&inverse, exponent.checked_neg().ok_or(Stop::TooLarge)?);
         }
         if exponent == 0 {
-            // What is not zero has the power one.
+            // Any value but zero has the zeroth power one.
             self.inverse(form)?;
             return Ok(BigRational::one().into());
         }
@@ -269,7 +271,7 @@ impl Algebra<'_> {
         self.form(numer, denom)
     }
 
-    /// A polynomial to a power of at least zero.
+    /// Raises a polynomial to a power of at least zero.
     fn power_polynomial(&mut self, base: &Polynomial, exponent: i64) -> Result<Polynomial, Stop> {
         if let Some((monomial, coefficient)) = base.as_term() {
             let coefficient = integer::power(coefficient, exponent, self.budget)?;
@@ -298,7 +300,7 @@ impl Algebra<'_> {
         Ok(power)
     }
 
-    /// A product of atoms under the rules that atoms have: i² = −1, √2² = 2, √f² = f, |f|² = f².
+    /// Simplifies a product of atoms by the rules of the atoms: i² = −1, √2² = 2, √f² = f, |f|² = f².
     pub(super) fn settle(
         &mut self,
         mut monomial: Monomial,
@@ -338,7 +340,7 @@ impl Algebra<'_> {
         monomial.0.retain(|(_, exponent)| !exponent.is_zero());
         let mut product = Polynomial::term(monomial, coefficient);
         for (radicand, power) in factors {
-            // Inverses of such atoms are never made, so the power is positive.
+            // Such atoms are never inverted, so the power is positive.
             let power = self.power_polynomial(&radicand, power)?;
             product = self.multiply_polynomials(&product, &power)?;
         }

@@ -1,4 +1,4 @@
-//! What normal forms are made of, and what is known of each part.
+//! The atoms of normal forms, and the properties known of each.
 
 use num_bigint::BigUint;
 use num_rational::{BigRational, Ratio};
@@ -14,7 +14,7 @@ use crate::{
     expr::{Constant, Function},
 };
 
-/// What is not taken apart any further.
+/// A part that is not taken apart any further.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Atom {
     /// The imaginary unit.
@@ -28,14 +28,14 @@ pub(super) enum Atom {
         prime: bool,
     },
     Symbol(Box<str>),
-    /// A base to an exponent that is no number, by the principal branch: exponents of the atom are
-    /// rational factors of the exponent.
+    /// A base to an exponent that is no number, by the principal branch. The exponents of the atom are rational
+    /// factors of the exponent.
     Power {
         base: Box<Form>,
         exponent: Box<Form>,
     },
-    /// A radicand, to be raised to a fraction: by the principal branch or, if `real`, to fractions
-    /// of odd denominators by the real one. In either case exponents add.
+    /// A radicand that is raised to fractions. The power is the principal branch. If `real` is true, fractions
+    /// with odd denominators take the real branch instead. Exponents add in either case.
     Root {
         radicand: Polynomial,
         real: bool,
@@ -45,20 +45,20 @@ pub(super) enum Atom {
     Apply(Box<str>, Vec<Form>),
 }
 
-/// An atom and what is known of it.
+/// An atom and the properties known of it.
 pub(super) struct Known {
     pub(super) atom: Atom,
-    /// It is a real number, whatever its variables are.
+    /// True if the atom is a real number, whatever its variables are.
     pub(super) real: bool,
-    /// It is a positive real number.
+    /// True if the atom is a positive real number.
     pub(super) positive: bool,
-    /// It is not zero, or zero only at exceptional values of its variables.
+    /// True if the atom is not zero, or zero only at exceptional values of its variables.
     pub(super) nonzero: bool,
-    /// It is algebraically independent of all other such atoms (but for π and e together), or one
-    /// of those whose only relations are the rules that the normal form applies: i and the roots of
-    /// primes. A polynomial of such atoms that is not empty is not zero.
+    /// True if the atom is algebraically independent of all other such atoms (except π and e together), or if the
+    /// rules of the normal form are all its relations to them: i and the roots of primes. A polynomial of such
+    /// atoms that has terms is not zero.
     pub(super) free: bool,
-    /// A variable occurs in it.
+    /// True if a variable occurs in the atom.
     pub(super) varies: bool,
 }
 
@@ -66,9 +66,9 @@ pub(super) struct Known {
 pub(super) struct Algebra<'b> {
     pub(super) atoms: Vec<Known>,
     pub(super) budget: &'b mut Budget,
-    /// Whether something was divided by that might be zero in disguise.
+    /// True if a divisor might be zero in disguise.
     pub(super) doubtful: bool,
-    /// Values of the indices of the sums and products around.
+    /// The values of the indices of the enclosing sums and products.
     pub(super) scope: Vec<(Box<str>, BigRational)>,
 }
 
@@ -81,7 +81,7 @@ impl<'b> Algebra<'b> {
         &self.atoms[id as usize].atom
     }
 
-    /// The place of an atom, new or known.
+    /// Returns the place of an atom, which may be new or known.
     pub(super) fn intern(&mut self, atom: Atom) -> Result<AtomId, Stop> {
         self.budget.spend(8 + self.atoms.len() as u64 * weight(&atom))?;
         for id in 0..self.atoms.len() {
@@ -94,8 +94,8 @@ impl<'b> Algebra<'b> {
         Ok((self.atoms.len() - 1) as AtomId)
     }
 
-    /// Whether an atom is the same function of equal arguments. Quotients have no unique form, so
-    /// they are compared crosswise.
+    /// Tells whether an atom is the same function of equal arguments. Quotients have no unique form, so they are
+    /// compared crosswise.
     fn is_same_call(&mut self, id: usize, atom: &Atom) -> Result<bool, Stop> {
         let known = &self.atoms[id].atom;
         let (left, right) = match (known, atom) {
@@ -106,7 +106,7 @@ impl<'b> Algebra<'b> {
         if left.len() != right.len() {
             return Ok(false);
         }
-        // Only quotients with different denominators take more than a look, and a copy.
+        // Only quotients with different denominators need more than a look, and a copy.
         let mut open = vec![];
         for (left, right) in left.iter().zip(right) {
             match left.denom == right.denom {
@@ -129,7 +129,7 @@ impl<'b> Algebra<'b> {
         Ok(true)
     }
 
-    /// An atom as a polynomial.
+    /// Makes a polynomial of an atom.
     pub(super) fn polynomial(
         &mut self,
         atom: Atom,
@@ -170,7 +170,7 @@ impl<'b> Algebra<'b> {
                 let real = real(arguments) && is_real_function(*function)
                     || matches!(function, Function::Abs | Function::Re | Function::Im);
                 let positive = self.is_positive_call(*function, arguments);
-                // Sines and the like of a variable are zero now and then, but not everywhere.
+                // Waves such as the sine of a variable are zero now and then, but not everywhere.
                 let wave = matches!(function, Function::Sin | Function::Cos)
                     && pure(arguments)
                     && arguments.iter().any(|form| self.varies(form));
@@ -195,8 +195,8 @@ impl<'b> Algebra<'b> {
         Known { atom, real, positive, nonzero, free, varies }
     }
 
-    /// Logarithms of whole numbers above one, and sines of angles that were brought into the first
-    /// quadrant.
+    /// Tells whether a call is known to be positive: the logarithm of π or of a number above one, or the sine of
+    /// an angle between 0 and π.
     fn is_positive_call(&self, function: Function, arguments: &[Form]) -> bool {
         let [argument] = arguments else { return false };
         let term = argument.as_polynomial().and_then(Polynomial::as_term);
@@ -222,7 +222,7 @@ impl<'b> Algebra<'b> {
         form.atoms().all(|(id, _)| self.atoms[*id as usize].real)
     }
 
-    /// Whether the form is positive whatever its variables are, but for exceptional values.
+    /// Tells whether the form is positive for all values of its variables but exceptional ones.
     pub(super) fn is_positive(&self, form: &Form) -> bool {
         self.is_positive_polynomial(&form.numer)
             && form.denom.as_ref().is_none_or(|denom| self.is_positive_polynomial(denom))
@@ -244,7 +244,7 @@ impl<'b> Algebra<'b> {
                 .any(|(monomial, _)| monomial.0.iter().all(|(id, _)| positive(*id)))
     }
 
-    /// Whether two forms of such atoms are equal only if their normal forms are.
+    /// Tells whether the form's atoms are all free. Two such forms are equal only if their normal forms are.
     pub(super) fn is_free(&self, form: &Form) -> bool {
         let free = |(id, exponent): &(AtomId, Exponent)| {
             let known = &self.atoms[*id as usize];
@@ -255,7 +255,7 @@ impl<'b> Algebra<'b> {
         form.atoms().all(free) && !(has(Atom::Pi) && has(Atom::E))
     }
 
-    /// Whether a polynomial that has terms is certain not to be zero.
+    /// Tells whether a polynomial that has terms is certain not to be zero.
     pub(super) fn is_surely_nonzero(&self, polynomial: &Polynomial) -> bool {
         match polynomial.as_term() {
             Some((monomial, _)) => {
@@ -271,7 +271,7 @@ impl<'b> Algebra<'b> {
         }
     }
 
-    /// Whether a variable occurs.
+    /// Tells whether a variable occurs.
     pub(super) fn varies(&self, form: &Form) -> bool {
         form.atoms().any(|(id, _)| self.atoms[*id as usize].varies)
     }
@@ -280,8 +280,8 @@ impl<'b> Algebra<'b> {
         polynomial.atoms().any(|(id, _)| self.atoms[*id as usize].varies)
     }
 
-    /// The period p and the polynomial f of an atom a with aᵖ = fᵖ: √f² = f, that is, the atom of
-    /// the root of f has the period 1, and |f| the period 2.
+    /// Returns the period p and the polynomial f of an atom a with aᵖ = fᵖ. The atom of the root of f has the
+    /// period 1, because √f² = f. The atom |f| has the period 2.
     pub(super) fn reducible(&self, id: AtomId) -> Option<(Exponent, Polynomial)> {
         match self.atom(id) {
             Atom::Root { radicand, .. } => Some((Ratio::one(), radicand.clone())),
@@ -320,7 +320,7 @@ fn is_real_function(function: Function) -> bool {
     )
 }
 
-/// How long it takes to compare an atom with another.
+/// Estimates the cost of comparing an atom with another.
 fn weight(atom: &Atom) -> u64 {
     let of_polynomial = |polynomial: &Polynomial| {
         let limbs = |(monomial, number): &(Monomial, BigRational)| {

@@ -11,12 +11,11 @@ use num_traits::{One, Signed, Zero};
 
 use magnitude::{Magnitude, leading};
 
-/// All reals within `rad` units of `mid` units, where a unit is `2^exp`.
+/// All reals within `rad` units of `mid` units; a unit is `2^exp`.
 ///
-/// The radius is counted in units of the midpoint's last place, so that digits below the error are
-/// never carried along: a ball that lost precision by cancellation is also cheaper to go on with. A
-/// ball of radius zero is its number exactly, and operations keep it so wherever the result fits into
-/// the precision.
+/// The radius is counted in units of the midpoint's last place, so digits below the error are never carried along.
+/// A ball that lost precision by cancellation is therefore also cheaper to go on with. A ball of radius zero is
+/// its number exactly, and operations keep it exact if the result fits into the precision.
 #[derive(Clone, Debug)]
 pub(crate) struct Ball {
     mid: BigInt,
@@ -24,11 +23,11 @@ pub(crate) struct Ball {
     exp: i64,
 }
 
-/// Numbers of at least `2^LIMIT` are not followed: their ball is the whole line. Those of less than
-/// `2^-LIMIT` become a ball about zero.
+/// Numbers of at least `2^LIMIT` are not followed: their ball is the whole line. Numbers of less than `2^-LIMIT`
+/// become a ball about zero.
 const LIMIT: i64 = 1 << 48;
 
-/// Elementary functions are computed to this precision at most; arithmetic and roots, to any.
+/// The highest precision of elementary functions. Arithmetic and roots have no such limit.
 const PRECISION: u32 = 1100;
 
 impl Ball {
@@ -36,7 +35,7 @@ impl Ball {
         Ball { mid, rad: 0, exp }
     }
 
-    /// The whole line. Every operation on it gives the whole line or a bounded function's range.
+    /// Returns the whole line. Every operation on it gives the whole line or a bounded function's range.
     fn everything() -> Ball {
         Ball { mid: BigInt::zero(), rad: 1, exp: 2 * LIMIT }
     }
@@ -45,7 +44,8 @@ impl Ball {
         self.exp > LIMIT
     }
 
-    /// `mid·2^exp` with an error of at most `rad`, to `p` bits. Bits below the error are cut.
+    /// Makes the ball of `mid·2^exp` with an error of at most `rad`, to `p` bits. It cuts the bits below the
+    /// error.
     fn rounded(mut mid: BigInt, mut exp: i64, mut rad: Magnitude, p: u32) -> Ball {
         let bits = mid.bits() as i64;
         let noise = if rad.is_zero() { i64::MIN } else { rad.exp() - exp };
@@ -62,7 +62,8 @@ impl Ball {
             return Ball::exact(mid, 0);
         }
         if !rad.is_zero() && rad.exp() < exp {
-            // A short number gets the digits that its error has, or it would be rounded up to a unit.
+            // A short number gets the digits that its error has. Otherwise the error would be rounded up to a
+            // unit.
             let finest = if mid.is_zero() { rad.exp() } else { exp + bits - i64::from(p) };
             let fill = exp - rad.exp().max(finest);
             if fill > 0 {
@@ -84,28 +85,28 @@ impl Ball {
         Magnitude::new(self.rad, self.exp)
     }
 
-    /// At least the absolute value of the midpoint.
+    /// Returns a number of at least the midpoint's absolute value.
     fn size(&self) -> Magnitude {
         Magnitude::above(self.mid.magnitude(), self.exp)
     }
 
-    /// At most the absolute value of the midpoint.
+    /// Returns a number of at most the midpoint's absolute value.
     fn least(&self) -> Magnitude {
         Magnitude::below(self.mid.magnitude(), self.exp)
     }
 
-    /// The ends, in units.
+    /// Returns the ends, in units.
     fn ends(&self) -> (BigInt, BigInt) {
         (&self.mid - self.rad, &self.mid + self.rad)
     }
 
-    /// The smallest ball around two numbers in units of `2^exp`.
+    /// Returns the smallest ball around two numbers in units of `2^exp`.
     fn between(low: BigInt, high: BigInt, exp: i64, p: u32) -> Ball {
         let rad = Magnitude::above((&high - &low).magnitude(), exp - 1);
         Ball::rounded(low + high, exp - 1, rad, p)
     }
 
-    /// This number's ball with a further error.
+    /// Adds a further error to this ball.
     fn widened(self, error: Magnitude, p: u32) -> Ball {
         if self.is_everything() {
             return self;
@@ -114,7 +115,7 @@ impl Ball {
         Ball::rounded(self.mid, self.exp, rad, p)
     }
 
-    /// The midpoint in units of `2^exp`, rounded down.
+    /// Returns the midpoint in units of `2^exp`, rounded down.
     fn scaled(&self, exp: i64) -> BigInt {
         let shift = self.exp - exp;
         if shift >= 0 {
@@ -126,7 +127,7 @@ impl Ball {
         }
     }
 
-    /// Every number lies below `2^top` in size.
+    /// Returns a `top` such that every number in the ball lies below `2^top` in size.
     fn top(&self) -> i64 {
         if self.mid.is_zero() && self.rad == 0 {
             return -LIMIT;
@@ -136,7 +137,7 @@ impl Ball {
 }
 
 impl Ball {
-    /// The midpoint near enough for a first guess, as `m·2^e` with `1 ≤ m < 2` or zero.
+    /// Returns the midpoint, near enough for a first guess, as `m·2^e` with `1 ≤ m < 2` or zero.
     fn guess(&self) -> (f64, i64) {
         let (top, shift) = leading(self.mid.magnitude());
         if top == 0 {
@@ -147,7 +148,7 @@ impl Ball {
         (if self.mid.is_negative() { -size } else { size }, shift + bits + self.exp)
     }
 
-    /// The `d` for which the midpoint is at least `10^d` and less than `10^(d+1)` in size. None for
+    /// Returns the `d` for which the midpoint is at least `10^d` and less than `10^(d+1)` in size, or `None` for
     /// zero and for astronomical numbers.
     pub(crate) fn decade(&self) -> Option<i64> {
         let (m, e) = self.guess();

@@ -1,4 +1,4 @@
-//! Whether an expression is sure to have a value.
+//! The test whether an expression is sure to have a value.
 
 use num_rational::BigRational;
 use num_traits::{Signed, Zero};
@@ -16,8 +16,8 @@ use crate::{
     expr::{Constant, Expr, Function},
 };
 
-/// Whether an expression is sure to have a value: no denominator, no argument of a logarithm, no
-/// base of a power that may be zero in disguise.
+/// Tells whether an expression is sure to have a value. Then no denominator, no argument of a logarithm and no
+/// base of a power may be zero in disguise.
 pub(super) fn has_value(e: &Expr, budget: &mut Budget) -> bool {
     let parts_have =
         |budget: &mut Budget| children(e).into_iter().all(|part| has_value(part, budget));
@@ -54,7 +54,7 @@ pub(super) fn has_value(e: &Expr, budget: &mut Budget) -> bool {
             Function::Binomial | Function::Permutations => parts
                 .iter()
                 .all(|n| matches!(n, Expr::Number(n) if n.is_integer() && !n.is_negative())),
-            // The others have values here and there, which enclosures have to find.
+            // The other functions have values only here and there. Enclosures have to find out.
             _ => equals_itself(e, budget),
         },
         Expr::Fold(_) => equals_itself(e, budget),
@@ -66,8 +66,8 @@ fn equals_itself(e: &Expr, budget: &mut Budget) -> bool {
     matches!(numeric::agree(e, e, budget), Ok(Agreement::Close { .. }))
 }
 
-/// Whether an expression is sure not to be zero, or, for one with unknown functions, not known to
-/// be.
+/// Tells whether an expression is sure not to be zero. If it has unknown functions, it is enough that it is not
+/// known to be zero.
 fn is_nonzero(e: &Expr, budget: &mut Budget) -> bool {
     let mut attempt = budget.portion(EXACT_SHARE);
     let mut algebra = Algebra::new(&mut attempt);

@@ -1,4 +1,4 @@
-//! The exact value of an expression, as far as there is one.
+//! The exact value of an expression, if there is one.
 
 use num_bigint::BigInt;
 use num_rational::{BigRational, Ratio};
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::expr::{Constant, Expr, Fold, FoldKind};
 
-/// An exact value. Numbers are kept apart from forms for speed: most answers are numbers.
+/// An exact value. Numbers are kept apart from forms for speed, because most answers are numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Number(BigRational),
@@ -58,7 +58,7 @@ impl Value {
         }
     }
 
-    /// The form of a value that is not infinite.
+    /// Returns the form of a value that is not infinite.
     pub(super) fn into_form(self) -> Result<Form, Stop> {
         match self {
             Value::Number(number) => Ok(number.into()),
@@ -77,7 +77,7 @@ impl Value {
 }
 
 impl Algebra<'_> {
-    /// The exact value.
+    /// Computes the exact value.
     pub(super) fn evaluate(&mut self, expr: &Expr) -> Result<Value, Stop> {
         self.budget.spend(8)?;
         match expr {
@@ -146,7 +146,7 @@ impl Algebra<'_> {
         }
     }
 
-    /// The sum of all values, with like terms collected once.
+    /// Adds all values, and collects like terms only once.
     fn sum(&mut self, values: Vec<Value>) -> Result<Value, Stop> {
         let mut number = BigRational::zero();
         let mut terms = vec![];
@@ -203,7 +203,7 @@ impl Algebra<'_> {
         }
     }
 
-    /// Whether a factor of infinity is positive.
+    /// Tells whether a factor of infinity is positive.
     fn sign(&self, value: &Value) -> Result<bool, Stop> {
         match value {
             Value::Number(number) if number.is_zero() => Err(Stop::Undefined),
@@ -233,7 +233,7 @@ impl Algebra<'_> {
         }
     }
 
-    /// A finite sum or product, term by term.
+    /// Computes a finite sum or product, term by term.
     fn fold(&mut self, fold: &Fold) -> Result<Value, Stop> {
         let (from, to) = (self.evaluate(&fold.from)?, self.evaluate(&fold.to)?);
         let whole = |value: &Value| {

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::expr::{Constant, Expr, Function};
 
-/// Shifts of factorials up to this one are multiplied out: (n+2)! = (n+2)(n+1)·n!.
+/// The largest shift of a factorial that is multiplied out: (n+2)! = (n+2)(n+1)·n!.
 const MAX_SHIFT: u64 = 32;
 
 impl Algebra<'_> {
@@ -47,7 +47,7 @@ impl Algebra<'_> {
         Ok(self.of_forms(function, forms)?.into())
     }
 
-    /// The remainder of a number too large to be computed: 10^500 mod 7.
+    /// Computes the remainder of a number too large to be computed itself: 10^500 mod 7.
     fn residue(&mut self, number: &Expr, modulus: &Expr) -> Result<Option<Value>, Stop> {
         if !self.scope.is_empty() || matches!(number, Expr::Number(_) | Expr::Decimal(_)) {
             return Ok(None);
@@ -59,7 +59,7 @@ impl Algebra<'_> {
         Ok(rest.map(|rest| BigInt::from(rest).into()))
     }
 
-    /// Functions whose values at these numbers are numbers.
+    /// Computes functions whose values at these numbers are numbers.
     fn of_numbers(
         &mut self,
         function: Function,
@@ -226,7 +226,7 @@ impl Algebra<'_> {
         Ok(self.polynomial(Atom::Call(function, arguments), Ratio::one())?.into())
     }
 
-    /// The form or its negation, whichever has a positive last coefficient, and whether it was
+    /// Returns the form or its negation, whichever has a positive last coefficient, and whether the form was
     /// negated.
     pub(super) fn signed(&self, form: Form) -> (Form, bool) {
         match form.numer.0.last() {
@@ -235,7 +235,7 @@ impl Algebra<'_> {
         }
     }
 
-    /// The natural logarithm: of positive products, by their factors.
+    /// Computes the natural logarithm. The logarithm of a positive product is split into its factors.
     fn logarithm(&mut self, argument: Form) -> Result<Form, Stop> {
         if argument.numer.is_zero() {
             return Err(Stop::Undefined);
@@ -307,7 +307,7 @@ impl Algebra<'_> {
         Ok(sum.into())
     }
 
-    /// The absolute value, without what is known to be positive: |−2πx| = 2π|x|.
+    /// Computes the absolute value. Factors that are known to be positive come out of it: |−2πx| = 2π|x|.
     pub(super) fn absolute(&mut self, form: &Form) -> Result<Form, Stop> {
         if self.is_positive(form) || form.numer.is_zero() {
             return Ok(form.clone());
@@ -362,7 +362,7 @@ impl Algebra<'_> {
         }
     }
 
-    /// Real and imaginary part, where all atoms but i are known to be real.
+    /// Splits a polynomial into real and imaginary part, if all its atoms but i are known to be real.
     fn parts(&self, polynomial: &Polynomial) -> Option<(Polynomial, Polynomial)> {
         let (mut real, mut imaginary) = (vec![], vec![]);
         for (monomial, coefficient) in &polynomial.0 {
@@ -374,7 +374,7 @@ impl Algebra<'_> {
             let turned = rest.0.len() < monomial.0.len();
             if turned { &mut imaginary } else { &mut real }.push((rest, coefficient.clone()));
         }
-        // Without i, monomials may have changed their order.
+        // Monomials may have changed their order when i was taken out.
         real.sort_by(|a, b| a.0.cmp(&b.0));
         imaginary.sort_by(|a, b| a.0.cmp(&b.0));
         Some((Polynomial(real), Polynomial(imaginary)))
@@ -394,7 +394,7 @@ impl Algebra<'_> {
         }
     }
 
-    /// (f+k)! = (f+k)(f+k−1)…(f+1)·f! for the whole part k of the constant term.
+    /// Expands (f+k)! = (f+k)(f+k−1)…(f+1)·f! for the whole part k of the constant term.
     fn symbolic_factorial(&mut self, argument: Form) -> Result<Form, Stop> {
         let Some(polynomial) = argument.as_polynomial() else {
             return self.opaque(Function::Factorial, vec![argument]);
@@ -418,7 +418,7 @@ impl Algebra<'_> {
         Ok(product)
     }
 
-    /// n (n−1) … (n−k+1), over k! for a binomial coefficient.
+    /// Computes n (n−1) … (n−k+1), divided by k! for a binomial coefficient.
     fn choices(&mut self, function: Function, n: &Form, k: &Form) -> Result<Form, Stop> {
         let small = k.as_number().filter(|k| k.is_integer()).and_then(|k| k.to_integer().to_u64());
         let falling = match small.filter(|k| *k <= MAX_SHIFT) {

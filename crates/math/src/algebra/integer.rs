@@ -1,4 +1,4 @@
-//! Whole numbers and fractions: what they cost, their factors, their powers.
+//! Whole numbers and fractions: their costs, their factors, their powers.
 
 use num_bigint::{BigInt, BigUint};
 use num_integer::Integer;
@@ -11,19 +11,18 @@ use crate::{
     expr::Expr,
 };
 
-/// Numbers longer than this are not computed: what they would say is left to residues and
-/// logarithms.
+/// The length in bits of the longest number that is computed. Residues and logarithms judge longer numbers.
 pub(super) const MAX_BITS: u64 = 65_536;
 
-/// Factors up to this bound are found, so that what is left below its square is prime.
+/// The bound up to which factors are sought. A rest below the square of this bound is therefore prime.
 const TRIAL_BOUND: u64 = 2_048;
 
-/// Bits of numerator and denominator together.
+/// Counts the bits of numerator and denominator together.
 pub(super) fn bits(number: &BigRational) -> u64 {
     number.numer().bits() + number.denom().bits()
 }
 
-/// The sum, paid for.
+/// Pays for a sum and computes it.
 pub(super) fn sum(
     left: &BigRational,
     right: &BigRational,
@@ -37,7 +36,7 @@ pub(super) fn sum(
     })
 }
 
-/// The product, paid for.
+/// Pays for a product and computes it.
 pub(super) fn product(
     left: &BigRational,
     right: &BigRational,
@@ -50,8 +49,8 @@ pub(super) fn product(
     })
 }
 
-/// The price of one operation: limbs times limbs, and times 64 where common divisors are sought,
-/// since the search for them goes bit by bit.
+/// Charges for one operation: limbs times limbs. Operations that seek common divisors cost 64 times as much,
+/// because that search goes bit by bit.
 fn charge(left: &BigRational, right: &BigRational, budget: &mut Budget) -> Result<(), Stop> {
     let bits = bits(left) + bits(right);
     if bits > 2 * MAX_BITS {
@@ -62,7 +61,7 @@ fn charge(left: &BigRational, right: &BigRational, budget: &mut Budget) -> Resul
     Ok(budget.spend(if whole { 16 + limbs * limbs } else { 64 + limbs * bits })?)
 }
 
-/// A rational number to a whole power.
+/// Raises a rational number to a whole power.
 pub(super) fn power(
     base: &BigRational,
     exponent: i64,
@@ -94,11 +93,11 @@ pub(super) fn power(
 pub(super) struct Factor {
     pub(super) base: BigUint,
     pub(super) exponent: i64,
-    /// Whether the base is known to be prime. Otherwise it is what was left over.
+    /// True if the base is known to be prime. Otherwise the base is the unfactored rest.
     pub(super) prime: bool,
 }
 
-/// The factors of a positive fraction, those of its denominator with negative exponents.
+/// Factors a positive fraction. The factors of its denominator have negative exponents.
 pub(super) fn factors(number: &BigRational, budget: &mut Budget) -> Result<Vec<Factor>, Stop> {
     let mut found = vec![];
     factor(number.numer().magnitude().clone(), 1, &mut found, budget)?;
@@ -172,7 +171,7 @@ fn factor_word(
     leftover(left.into(), sign, found, budget)
 }
 
-/// What trial division leaves is taken as it is, but for being a power.
+/// Takes the rest after trial division as it is, unless it is a power.
 fn leftover(
     left: BigUint,
     sign: i64,
@@ -195,14 +194,14 @@ fn leftover(
     Ok(())
 }
 
-/// `n (n − step) (n − 2 step) …` down to the last positive factor.
+/// Computes `n (n − step) (n − 2 step) …` down to the last positive factor.
 pub(super) fn factorial(n: u64, step: u64, budget: &mut Budget) -> Result<BigInt, Stop> {
     // No factor is longer than n, which bounds the product well enough.
     let size = (n / step).saturating_mul(u64::from(64 - n.leading_zeros()));
     falling(n, n / step, step, size, budget)
 }
 
-/// `n (n − 1) … (n − k + 1)`.
+/// Computes `n (n − 1) … (n − k + 1)`.
 pub(super) fn permutations(n: u64, k: u64, budget: &mut Budget) -> Result<BigInt, Stop> {
     falling(n, k, 1, k.saturating_mul(u64::from(64 - n.leading_zeros())), budget)
 }
@@ -221,9 +220,9 @@ fn falling(n: u64, count: u64, step: u64, size: u64, budget: &mut Budget) -> Res
     Ok(product.into())
 }
 
-/// Whether two numbers are the same to `places` digits after the point. Rounding may not wipe a
-/// number out: those below 1 and below `10^(3 - places)` are compared by as many significant digits
-/// instead, and by one at least.
+/// Tells whether two numbers are the same to `places` digits after the point. Rounding must not wipe a number out.
+/// Numbers below 1 and below `10^(3 - places)` are therefore compared to `places` significant digits instead, and
+/// to one at least.
 pub(super) fn same_to(
     a: &BigRational,
     b: &BigRational,
@@ -240,7 +239,7 @@ pub(super) fn same_to(
     Ok(rounded(a, places, budget)? == rounded(b, places, budget)?)
 }
 
-/// How many zeros follow the point of a positive number below 1 before the first digit does.
+/// Counts the zeros after the point of a positive number below 1, up to its first digit.
 fn zeros(number: &BigRational, budget: &mut Budget) -> Result<u32, OverBudget> {
     // The number is below 2^-lead, and log10 2 is a little more than 0.3010.
     let lead = number.denom().bits().saturating_sub(number.numer().bits() + 1);
@@ -256,7 +255,7 @@ fn zeros(number: &BigRational, budget: &mut Budget) -> Result<u32, OverBudget> {
     Ok(zeros)
 }
 
-/// The places after the point of a number that is written as a decimal, if they are at most 40.
+/// Returns the places after the point of a number that is written as a decimal, if they are at most 40.
 pub(super) fn places_given(e: &Expr) -> Option<u32> {
     const MOST: u32 = 40;
     let Expr::Decimal(value) = e else { return None };
@@ -270,7 +269,7 @@ pub(super) fn places_given(e: &Expr) -> Option<u32> {
     Some(places)
 }
 
-/// `number` with `places` digits after the point, halves away from zero.
+/// Rounds `number` to `places` digits after the point, halves away from zero.
 fn rounded(number: &BigRational, places: u32, budget: &mut Budget) -> Result<BigInt, OverBudget> {
     let limbs = bits(number) / 64 + u64::from(places) / 16 + 1;
     budget.spend(16 + limbs * limbs)?;
@@ -299,7 +298,7 @@ mod tests {
             }
             assert_eq!(product, BigUint::from(value as u64));
         }
-        // The square of a product of two primes above the bound is seen to be one.
+        // The square of a product of two primes above the bound is recognised as a square.
         let square = BigRational::from_integer(BigInt::from(4_000_037u64 * 4_000_063).pow(2u32));
         let found = factors(&square, &mut budget).unwrap();
         assert_eq!((found.len(), found[0].exponent, found[0].prime), (1, 2, false));

@@ -1,4 +1,4 @@
-//! Real numbers to the precision of floats: fast, and enough to tell most numbers apart.
+//! Real numbers to the precision of floats. They are fast, and enough to tell most numbers apart.
 
 use std::cmp::Ordering;
 use std::f64::consts;
@@ -8,20 +8,20 @@ use num_traits::ToPrimitive;
 
 use super::real::{Cost, Real};
 
-/// All reals between two floats, ends included. An infinite end stands for numbers too large for a
-/// float, not for infinity itself.
+/// All reals between two floats, ends included. An infinite end stands for numbers too large for a float, not for
+/// infinity itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Interval {
     low: f64,
     high: f64,
 }
 
-/// How far a library's function may be off, relative to its result: 32 units in the last place, which
-/// no platform's mathematical library comes near. The same verdict is then given everywhere, up to
-/// numbers that are told apart only by more digits.
+/// The error assumed of a library's function, relative to its result: 32 units in the last place. No platform's
+/// mathematical library comes near it. So all platforms give the same verdict, except for numbers that only more
+/// digits can tell apart.
 const SLACK: f64 = 32.0 * f64::EPSILON;
 
-/// Integers up to here, and their sums and products up to here, are exact.
+/// Integers up to this bound are exact, and so are their sums and products up to it.
 const EXACT: f64 = (1u64 << 53) as f64;
 
 const LINE: Interval = Interval { low: f64::NEG_INFINITY, high: f64::INFINITY };
@@ -31,7 +31,7 @@ impl Interval {
         Interval { low: value, high: value }
     }
 
-    /// Bounds that were rounded to nearest, moved outwards.
+    /// Moves bounds outwards that were rounded to nearest.
     fn outward(low: f64, high: f64) -> Interval {
         if low.is_nan() || high.is_nan() {
             return LINE;
@@ -39,14 +39,14 @@ impl Interval {
         Interval { low: low.next_down(), high: high.next_up() }
     }
 
-    /// Bounds from a library, moved outwards by more than its error.
+    /// Moves bounds from a library outwards by more than the library's error.
     fn slack(low: f64, high: f64) -> Interval {
         let low = low - low.abs().min(f64::MAX) * SLACK;
         let high = high + high.abs().min(f64::MAX) * SLACK;
         Interval::outward(low, high)
     }
 
-    /// The part that is not negative, where the truth is known not to be.
+    /// Limits the interval to a range in which the true value is known to lie.
     fn clamped(self, low: f64, high: f64) -> Interval {
         Interval { low: self.low.clamp(low, high), high: self.high.clamp(low, high) }
     }
@@ -59,7 +59,7 @@ impl Interval {
         self.is_point() && self.low.abs() <= EXACT && self.low as i64 as f64 == self.low
     }
 
-    /// A bound of a product of ends, in which infinity is only a large number.
+    /// Multiplies two ends to a bound of a product. Infinity is only a large number here.
     fn product(a: f64, b: f64) -> f64 {
         if a == 0.0 || b == 0.0 { 0.0 } else { a * b }
     }
@@ -91,7 +91,7 @@ impl Real for Interval {
             }
             _ => {
                 let (numer, negative) = (numer.magnitude(), numer.sign() == Sign::Minus);
-                // Both are shifted by the same, so that their leading bits remain in range.
+                // Both are shifted by the same amount, so that their leading bits remain in range.
                 let shift = (numer.bits().max(denom.bits()) as i64 - 900).max(0);
                 let value = float(numer, shift).div(&float(denom.magnitude(), shift), p);
                 let value = value.unwrap_or(Interval { low: f64::MAX, high: f64::INFINITY });
@@ -182,8 +182,8 @@ impl Real for Interval {
                 return Interval::point(near);
             }
         }
-        // The exponent is rounded, too: half a unit in the last place, times the logarithm of the
-        // radicand (at most 745) over the degree (at least 3).
+        // The exponent is rounded too. Its error is half a unit in the last place, times the logarithm of the
+        // radicand (at most 745), over the degree (at least 3).
         let (low, high) = (root(self.low), root(self.high));
         let (low, high) = (low - low.min(f64::MAX) * 64.0 * SLACK, high + high * 64.0 * SLACK);
         Interval::outward(low, high).clamped(0.0, f64::INFINITY)
@@ -217,8 +217,8 @@ impl Real for Interval {
             return (unit, unit);
         }
         let (sin, cos) = middle.sin_cos();
-        // Within a radius r the functions change by at most r. Near zero, where the sine is small,
-        // so is the middle, and the library's error with it.
+        // Within a radius r the functions change by at most r. Near zero the sine is small; then the middle is
+        // small too, and so is the library's error.
         let around = |value: f64| {
             let error = radius + value.abs() * SLACK;
             Interval::outward(value - error, value + error).clamped(-1.0, 1.0)
@@ -294,7 +294,7 @@ impl Real for Interval {
     }
 }
 
-/// A natural number divided by `2^shift`.
+/// Divides a natural number by `2^shift`.
 fn float(value: &BigUint, shift: i64) -> Interval {
     let bits = value.bits() as i64;
     let mut digits = value.iter_u64_digits().rev();
@@ -304,7 +304,7 @@ fn float(value: &BigUint, shift: i64) -> Interval {
     if rest < -1000 {
         return Interval { low: 0.0, high: f64::MIN_POSITIVE };
     }
-    // Two words have more bits than a float, and the words after them less than its last.
+    // Two words have more bits than a float. The words after them are less than the float's last bit.
     let leading = high as f64 + low as f64 / (1u128 << 64) as f64;
     let scale = 2f64.powi(rest as i32);
     Interval::slack(leading * scale, leading * scale)

@@ -1,21 +1,21 @@
-//! How far the methods go: their shares of the budget, and why there may be no exact value.
+//! The limits of the methods: their shares of the budget, and the reasons why there may be no exact value.
 
 use crate::budget::OverBudget;
 
 /// The share of the budget that exact arithmetic may take.
 pub(super) const EXACT_SHARE: f64 = 0.5;
 
-/// The share of what is then left that residues may take.
+/// The share of the remaining budget that residues may take.
 pub(super) const MODULAR_SHARE: f64 = 0.5;
 
-/// Why there is no exact value.
+/// The reason why there is no exact value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The expression has no value at all.
     Undefined,
-    /// Its value is too large to be computed.
+    /// The value is too large to be computed.
     TooLarge,
-    /// It has no normal form.
+    /// The expression has no normal form.
     Opaque,
     OverBudget,
 }

@@ -1,13 +1,12 @@
-//! Residues: values of rational expressions modulo primes, without ever computing them.
+//! Residues: the values of rational expressions modulo primes, found without computing the values themselves.
 //!
-//! If two expressions are equal, so are their residues wherever no denominator vanishes; unequal
-//! residues therefore prove that they differ. Equal residues only make it likely that they are
-//! equal (Schwartz 1980, Zippel 1979): a rational function that is not zero, of degree d, is zero at
-//! a random point modulo p with a probability of at most d/p. The points are not random but hashes
-//! of the variables' names, and where there is no variable, the residues of a number that was not
-//! made for these primes are taken to be as good as random. Which three of the primes are taken depends on
-//! the expressions, so that a number made for three of them is rarely met by these: that is a hindrance
-//! and no proof, since the choice can be foreseen.
+//! If two expressions are equal, so are their residues wherever no denominator vanishes. Unequal residues
+//! therefore prove that the expressions differ. Equal residues only make equality likely (Schwartz 1980, Zippel
+//! 1979): a rational function that is not zero, of degree d, is zero at a random point modulo p with a probability
+//! of at most d/p. The points here are not random but hashes of the variables' names. If there is no variable, the
+//! residues of a number that was not made for these primes are taken to be as good as random. The expressions
+//! decide which three of the primes are used, so a number made for three primes rarely meets them. That is a
+//! hindrance and no proof, since the choice can be foreseen.
 
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -26,8 +25,8 @@ use crate::{
     expr::{Expr, Fold, FoldKind, Function},
 };
 
-/// Primes p between 2^60 and 2^61 with (p−1)/2, (p−3)/4 and (p−7)/8 prime as well, so that a power
-/// has a large period in its exponent, and so has a power in that exponent, twice more.
+/// Primes p between 2^60 and 2^61 with (p−1)/2, (p−3)/4 and (p−7)/8 prime as well. So a power has a large period
+/// in its exponent. So does a power in that exponent, and a power in the exponent of that.
 pub(super) const PRIMES: [u64; 24] = [
     1_689_947_721_403_419_119,
     1_335_162_335_793_911_279,
@@ -55,17 +54,17 @@ pub(super) const PRIMES: [u64; 24] = [
     1_303_123_770_462_035_279,
 ];
 
-/// Factors of moduli are sought up to this bound.
+/// The bound up to which factors of moduli are sought.
 const TRIAL_BOUND: u64 = 1 << 16;
 
-/// Chances of error above this are not good enough: 2 to the minus 64.
+/// Minus the binary logarithm of the largest chance of error that is good enough: 2 to the minus 64.
 const ENOUGH: u32 = 64;
 
-/// What residues say of two expressions.
+/// The verdict of the residues on two expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Residues {
     Different,
-    /// They agree, which unequal ones do with a chance of 2^-bits.
+    /// The residues agree. Unequal expressions agree with a chance of 2^-bits.
     Agree {
         bits: u32,
     },
@@ -91,7 +90,7 @@ pub(super) fn compare(left: &Expr, right: &Expr, budget: &mut Budget) -> Result<
     if bits < ENOUGH { Err(Stop::Opaque) } else { Ok(Residues::Agree { bits }) }
 }
 
-/// Whether a residue shows that an expression is not zero.
+/// Tells whether a residue shows that an expression is not zero.
 pub(super) fn is_nonzero(expr: &Expr, budget: &mut Budget) -> bool {
     chosen(fingerprint(expr)).into_iter().any(|prime| {
         let mut ring = Ring { prime: true, scope: vec![], budget: &mut *budget };
@@ -99,14 +98,15 @@ pub(super) fn is_nonzero(expr: &Expr, budget: &mut Budget) -> bool {
     })
 }
 
-/// Three different primes, by a hash of what they are for.
+/// Chooses three different primes by a hash of the expressions.
 fn chosen(hash: u64) -> [u64; 3] {
     let count = PRIMES.len() as u64;
     let (start, step) = ((hash >> 8) % count, 1 + (hash >> 32) % (count / 2 - 1));
     [0, 1, 2].map(|i| PRIMES[((start + i * step) % count) as usize])
 }
 
-/// The remainder of a whole number, which is given by whole numbers alone; none if it is not.
+/// Computes the remainder of a whole number that is made of whole numbers alone. Returns `None` for any other
+/// expression.
 pub(super) fn residue(expr: &Expr, modulus: u64, budget: &mut Budget) -> Result<Option<u64>, Stop> {
     let mut ring = Ring { prime: false, scope: vec![], budget };
     match ring.value(expr, modulus) {
@@ -117,7 +117,7 @@ pub(super) fn residue(expr: &Expr, modulus: u64, budget: &mut Budget) -> Result<
 }
 
 struct Ring<'b> {
-    /// Whether the modulus is one of [`PRIMES`], so that there are quotients and points.
+    /// True if the modulus is one of [`PRIMES`], so that there are quotients and points.
     prime: bool,
     scope: Vec<(Box<str>, BigInt)>,
     budget: &'b mut Budget,
@@ -193,8 +193,8 @@ impl Ring<'_> {
         self.huge_power(base, exponent, modulus)
     }
 
-    /// A power whose exponent is too large to be computed: powers repeat with a period that divides
-    /// Carmichael's function of the modulus, from the exponent 64 on at the latest.
+    /// Computes a power whose exponent is too large to be computed. From the exponent 64 on at the latest, powers
+    /// repeat with a period that divides Carmichael's function of the modulus.
     fn huge_power(&mut self, base: u64, exponent: &Expr, modulus: u64) -> Result<u64, Stop> {
         if log2_at_least(exponent).is_none_or(|log2| log2 < 6) {
             return Err(Stop::Opaque);
@@ -205,7 +205,7 @@ impl Ring<'_> {
         Ok(power(base, rest + period * 64u64.div_ceil(period), modulus))
     }
 
-    /// A whole number that fits into a word.
+    /// Returns a whole number that fits into a word.
     fn small(&mut self, expr: &Expr) -> Result<Option<i64>, Stop> {
         if let Expr::Number(number) = expr {
             return whole(number).map(|number| number.to_i64()).ok_or(Stop::Opaque);
@@ -221,7 +221,7 @@ impl Ring<'_> {
         }
     }
 
-    /// A word that a factorial or the like starts from, with its cost paid.
+    /// Returns the word that a factorial or a similar function starts from.
     fn natural(&mut self, expr: &Expr, modulus: u64) -> Result<u64, Stop> {
         let natural = self.small(expr)?.and_then(|number| u64::try_from(number).ok());
         natural.filter(|n| !self.prime || *n < modulus).ok_or(Stop::Opaque)
@@ -264,7 +264,7 @@ impl Ring<'_> {
         }
     }
 
-    /// `n (n − step) …` of so many factors.
+    /// Computes `n (n − step) …` with `count` factors.
     fn falling(&mut self, n: u64, count: u64, step: u64, modulus: u64) -> Result<u64, Stop> {
         self.budget.spend(count.saturating_mul(2))?;
         Ok((0..count).fold(1 % modulus, |product, i| multiply(product, n - i * step, modulus)))
@@ -302,7 +302,7 @@ fn reduce(number: &BigInt, modulus: u64) -> u64 {
     if number.is_negative() { negate(rest, modulus) } else { rest }
 }
 
-/// Where a variable is put: a hash (FNV-1a, then the mixer of SplitMix64) of its name.
+/// Returns the point at which a variable is put: a hash (FNV-1a, then the mixer of SplitMix64) of its name.
 fn point(name: &str, modulus: u64) -> u64 {
     let mut hash = modulus;
     for byte in name.bytes() {
@@ -313,7 +313,7 @@ fn point(name: &str, modulus: u64) -> u64 {
     (hash ^ (hash >> 31)) % modulus
 }
 
-/// Carmichael's function: a period of all powers of units modulo a number.
+/// Computes Carmichael's function: a period of all powers of units modulo a number.
 fn carmichael(number: u64, budget: &mut Budget) -> Result<u64, Stop> {
     let (mut left, mut divisor, mut period) = (number, 2, 1u64);
     while left > 1 {
@@ -340,8 +340,8 @@ fn carmichael(number: u64, budget: &mut Budget) -> Result<u64, Stop> {
     Ok(period)
 }
 
-/// A lower bound for the binary logarithm of an expression, if it is sure to be a whole number of at
-/// least one.
+/// Returns a lower bound for the binary logarithm of an expression, if the expression is sure to be a whole number
+/// of at least one.
 fn log2_at_least(expr: &Expr) -> Option<u64> {
     let two_to = |log2: u64| if log2 < 64 { 1u64 << log2 } else { u64::MAX };
     match expr {
@@ -368,8 +368,8 @@ fn log2_at_least(expr: &Expr) -> Option<u64> {
     }
 }
 
-/// A bound for the degree of numerator and denominator together, if the expression is a rational
-/// function; the greatest word if none is known.
+/// Returns a bound for the degree of numerator and denominator together if the expression is a rational function,
+/// or the greatest word if no bound is known.
 fn degree(expr: &Expr) -> u64 {
     let size = |number: &BigRational| number.abs().ceil().to_integer().to_u64().unwrap_or(u64::MAX);
     match expr {

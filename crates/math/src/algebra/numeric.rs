@@ -1,12 +1,12 @@
-//! Whether two expressions have the same value, told from enclosures of it.
+//! The comparison of two expressions by enclosures of their values.
 //!
-//! First with floats, which tell most numbers apart in about a microsecond, and then with balls of
-//! rising precision. Enclosures that exclude each other prove that the values differ. Values that
-//! agree to hundreds of bits are not proved to be equal; [`Agreement::Close`] says to how many.
+//! Floats come first: they tell most numbers apart in about a microsecond. Balls of rising precision follow.
+//! Enclosures that exclude each other prove that the values differ. Values that agree to hundreds of bits are not
+//! proved to be equal; [`Agreement::Close`] gives the number of bits.
 //!
-//! Constants are compared as complex numbers. Expressions with unknowns are compared at points that
-//! depend only on the unknowns' names, and as real functions: a point where a square root or a
-//! logarithm that depends on an unknown is not real, or a divisor is zero, does not count.
+//! Constants are compared as complex numbers. Expressions with unknowns are compared as real functions, at points
+//! that depend only on the unknowns' names. A point does not count if a divisor is zero there, or if a square root
+//! or a logarithm that depends on an unknown is not real there.
 
 mod call;
 mod evaluate;
@@ -29,41 +29,41 @@ use evaluate::Stop;
 use pair::{Pair, Values};
 use points::{FIRST, POINTS};
 
-/// What is known of two values.
+/// The knowledge about two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Agreement {
-    /// They differ, for certain: at a point where both are defined.
+    /// They certainly differ, at a point where both are defined.
     Distinct,
-    /// They agree to `bits` binary digits, compared with their size, or with 1 if they may be zero, at
-    /// each of `points` points.
+    /// They agree to `bits` binary digits at each of `points` points. The digits are counted from the values'
+    /// size, or from 1 if the values may be zero.
     Close { bits: u32, points: u32 },
-    /// One has no value, for certain.
+    /// One of them certainly has no value.
     Undefined,
     /// None of this is known.
     Unknown,
 }
 
-/// The precisions at which constants are compared, in bits. The last ones are for integers within huge
-/// numbers, and only tried where no other says anything.
+/// The precisions at which constants are compared, in bits. The last ones are for integers within huge numbers,
+/// and are tried only if no other precision decides.
 const LEVELS: [u32; 6] = [128, 256, 512, 1024, 2048, 4096];
 
-/// Values that agree to this precision are not looked at any closer.
+/// The precision at which values that agree are not examined any further.
 const HIGHEST: u32 = 1024;
 
-/// The precisions at which functions are compared at a point; there are many points, and identities
-/// that hold nearly, but not quite, hold at none.
+/// The precisions at which functions are compared at a point. They need not be higher, because there are many
+/// points, and identities that hold nearly, but not quite, hold at none.
 const POINT_LEVELS: [u32; 3] = [128, 256, 512];
 
-/// So many points are enough.
+/// The number of points that is enough.
 const ENOUGH: u32 = 4;
 
-/// Fewer points than this mean nothing.
+/// The fewest points that mean anything.
 const FEWEST: u32 = 2;
 
-/// Fewer bits than this mean nothing.
+/// The fewest bits that mean anything.
 const FEWEST_BITS: i64 = 64;
 
-/// Whether two expressions have the same value.
+/// Tells whether two expressions have the same value.
 pub(crate) fn agree(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement, OverBudget> {
     if infinity(a).is_some() || infinity(b).is_some() {
         return infinities(a, b, budget);
@@ -72,7 +72,7 @@ pub(crate) fn agree(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement
     if pair.is_constant() { constants(&pair, budget) } else { functions(&pair, budget) }
 }
 
-/// Whether two constants differ for certain, as far as can be told at little cost.
+/// Tells whether two constants certainly differ, as far as little work can show it.
 pub(crate) fn are_apart(a: &Expr, b: &Expr, budget: &mut Budget) -> bool {
     let Ok(Some(pair)) = Pair::new(a, b, budget) else { return false };
     let p = LEVELS[0];
@@ -82,7 +82,7 @@ pub(crate) fn are_apart(a: &Expr, b: &Expr, budget: &mut Budget) -> bool {
         && (pair.at(0, 0, budget).is_ok_and(floats) || pair.at(0, p, budget).is_ok_and(balls))
 }
 
-/// Which of two real constants is greater. None if it is not known, and also if they are equal.
+/// Tells which of two real constants is greater. Returns `None` if that is not known, and also if they are equal.
 pub(crate) fn order(
     a: &Expr,
     b: &Expr,
@@ -119,8 +119,8 @@ pub(crate) fn order(
     Ok(None)
 }
 
-/// Whether the first expression is a constant multiple of the second, with a factor that is not zero;
-/// and whether that factor is positive. None if it cannot be told.
+/// Tells whether the first expression is a constant multiple of the second with a factor other than zero, and
+/// whether the factor is positive. Returns `None` if it cannot tell.
 pub(crate) fn ratio(
     a: &Expr,
     b: &Expr,
@@ -137,7 +137,7 @@ pub(crate) fn ratio(
     proportion::<Ball>(&pair, &POINT_LEVELS, 0..POINTS, budget)
 }
 
-/// The sign of an infinity that is all of an expression: whether it is positive.
+/// Returns the sign of an expression that is nothing but infinity: true if positive.
 fn infinity(expr: &Expr) -> Option<bool> {
     match expr {
         Expr::Constant(Constant::Infinity) => Some(true),
@@ -159,24 +159,24 @@ fn infinities(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement, Over
         (Some(_), None) => b,
         _ => a,
     };
-    // What becomes of an infinity inside of an expression is not known here.
+    // The value of an expression with an infinity inside is not known here.
     if finite.any(&|part| infinity(part).is_some()) {
         return Ok(Agreement::Unknown);
     }
-    // The other one is not infinite, unless it has no value at all.
+    // The other value is not infinite, unless the expression has no value at all.
     let own = agree(finite, finite, budget)?;
     Ok(if own == Agreement::Undefined { own } else { Agreement::Distinct })
 }
 
-/// The levels of precision that the budget can be expected to pay for, seeing what the last one took.
-/// The first may take everything.
+/// The levels of precision that the budget can be expected to pay for, judged by the cost of the last level. The
+/// first level may take everything.
 #[derive(Default)]
 struct Ladder {
     last: Option<(u32, u64)>,
 }
 
 impl Ladder {
-    /// The values at a level; none if it is beyond the budget, though a lower one was not.
+    /// Returns the values at a level, or `None` if the budget cannot pay for it but paid for a lower one.
     fn climb(
         &mut self,
         pair: &Pair,
@@ -251,14 +251,14 @@ fn functions(pair: &Pair, budget: &mut Budget) -> Result<Agreement, OverBudget> 
     )
 }
 
-/// What the values at a point say.
+/// The result of comparing the values at one point.
 enum Finding {
     Distinct,
     Close(i64),
     Unknown,
 }
 
-/// Compares at the points: with floats whether the values are distinct, with balls what they are.
+/// Compares at the points. Floats tell whether the values are distinct; balls tell how they compare.
 fn at_points(
     pair: &Pair,
     budget: &mut Budget,
@@ -300,8 +300,8 @@ fn at_points(
     Ok(if points < FEWEST { Agreement::Unknown } else { close(least, points) })
 }
 
-/// Whether functions made of pieces are distinct at one of their probes: with floats, and with balls
-/// where floats do not tell on which piece the point is.
+/// Tells whether functions made of pieces are distinct at one of their probes. Balls help if floats cannot tell on
+/// which piece a probe lies.
 fn differs_at_probes(
     pair: &Pair,
     budget: &mut Budget,
@@ -325,7 +325,7 @@ fn differs_at_probes(
     Ok(false)
 }
 
-/// The factor between two expressions, if it is the same at all points.
+/// Returns the factor between two expressions, if it is the same at all points.
 fn proportion<R: Real>(
     pair: &Pair,
     levels: &[u32],

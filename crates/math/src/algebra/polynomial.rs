@@ -1,7 +1,7 @@
-//! Quotients of generalised polynomials: what an expression is in its exact normal form.
+//! Quotients of generalised polynomials: the exact normal form of expressions.
 //!
-//! A monomial is a product of atoms with rational exponents, negative ones included, so that only
-//! a denominator of several terms is kept apart.
+//! A monomial is a product of atoms with rational exponents, also negative ones. So only a denominator of several
+//! terms has to be kept apart.
 
 use num_rational::{BigRational, Ratio};
 use num_traits::{One, ToPrimitive, Zero};
@@ -14,15 +14,15 @@ pub(super) type AtomId = u32;
 /// An atom's exponent.
 pub(super) type Exponent = Ratio<i64>;
 
-/// Atoms with their exponents, which are not zero, in the order of the atoms.
+/// Atoms with their exponents, in the order of the atoms. No exponent is zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Monomial(pub(super) Vec<(AtomId, Exponent)>);
 
-/// Monomials with their coefficients, which are not zero, in the order of the monomials.
+/// Monomials with their coefficients, in the order of the monomials. No coefficient is zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Polynomial(pub(super) Vec<(Monomial, BigRational)>);
 
-/// A quotient of polynomials. No denominator means one.
+/// A quotient of polynomials. A missing denominator means one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     pub(super) numer: Polynomial,
@@ -52,7 +52,7 @@ impl Polynomial {
         self.0.is_empty()
     }
 
-    /// The value of a polynomial without atoms.
+    /// Returns the value of a polynomial without atoms.
     pub(super) fn as_number(&self) -> Option<BigRational> {
         match self.0.as_slice() {
             [] => Some(BigRational::zero()),
@@ -110,13 +110,13 @@ impl Form {
     }
 }
 
-/// The product of two exponents.
+/// Multiplies two exponents.
 pub(super) fn times(left: Exponent, right: Exponent) -> Result<Exponent, Stop> {
     use num_traits::CheckedMul;
     bounded(left.checked_mul(&right))
 }
 
-/// Exponents keep well below the range of their type, so that sums of two cannot overflow.
+/// Checks that an exponent is well below the range of its type, so that the sum of two cannot overflow.
 fn bounded(exponent: Option<Exponent>) -> Result<Exponent, Stop> {
     const BOUND: u64 = 1 << 40;
     exponent
@@ -131,7 +131,7 @@ pub(super) fn exponent(number: &BigRational) -> Result<Exponent, Stop> {
     }
 }
 
-/// The product of two monomials before the rules of their atoms.
+/// Multiplies two monomials without applying the rules of their atoms.
 pub(super) fn merge(left: &Monomial, right: &Monomial) -> Result<Monomial, Stop> {
     use num_traits::CheckedAdd;
     let mut merged = Vec::with_capacity(left.0.len() + right.0.len());

@@ -29,7 +29,7 @@ impl Algebra<'_> {
             (base, Value::Infinity { positive }) => self.to_infinity(&base, positive),
             (Value::Number(base), Value::Number(exponent)) => {
                 if exponent.is_integer() {
-                    // Exponents out of range fit only 0, 1 and −1, whose powers depend on little.
+                    // Exponents out of range are possible only with 0, 1 and −1, whose powers depend on little.
                     let small = exponent.numer().to_i64().unwrap_or_else(|| {
                         let odd = i64::from(exponent.numer().is_odd());
                         let size = i64::MAX - 1 + odd;
@@ -67,7 +67,7 @@ impl Algebra<'_> {
         }
     }
 
-    /// A number other than zero to a fraction, or to a whole number that is too large to compute.
+    /// Raises a number other than zero to a fraction, or to a whole number that is too large to compute.
     fn number_to(&mut self, base: &BigRational, exponent: Exponent) -> Result<Form, Stop> {
         let mut power = Polynomial::one();
         for factor in integer::factors(base, self.budget)? {
@@ -83,7 +83,7 @@ impl Algebra<'_> {
         Ok(power.into())
     }
 
-    /// (−1)^exponent: the real branch for an odd denominator, else the principal one.
+    /// Computes (−1)^exponent. An odd denominator takes the real branch, an even one the principal branch.
     fn minus_one_to(&mut self, exponent: Exponent) -> Result<Form, Stop> {
         if exponent.denom().is_odd() {
             let sign =
@@ -93,7 +93,7 @@ impl Algebra<'_> {
         self.root_of_unity(exponent)
     }
 
-    /// e^(iπ·turns).
+    /// Computes e^(iπ·turns).
     pub(super) fn root_of_unity(&mut self, turns: Exponent) -> Result<Form, Stop> {
         let turns = turns - (turns / 2).floor() * 2;
         let quarter = Ratio::new(1, 2);
@@ -114,11 +114,11 @@ impl Algebra<'_> {
         Ok(self.scale(&power, &sign)?.into())
     }
 
-    /// A form that is no number to a fraction.
+    /// Raises a form that is no number to a fraction.
     fn form_to(&mut self, base: &Form, exponent: Exponent) -> Result<Form, Stop> {
         let odd = exponent.denom().is_odd();
         if let Some(denom) = &base.denom {
-            // √(n/d) = √(n·d)/|d| for real numbers.
+            // For real numbers, √(n/d) = √(n·d)/|d|.
             if !self.is_real(base) || *exponent.denom() > 6 {
                 return self.opaque_power(base, exponent);
             }
@@ -138,8 +138,8 @@ impl Algebra<'_> {
             }
             None => {
                 let content = self.content(&base.numer)?;
-                // Only a positive factor can be taken out of every root; a sign only out of odd
-                // ones of real numbers.
+                // A positive factor can be taken out of every root. A sign can be taken only out of odd roots of
+                // real numbers.
                 let real = self.is_real(base);
                 let content = if odd && real { content } else { content.abs() };
                 let outside = self.number_to(&content, exponent)?;
@@ -150,7 +150,7 @@ impl Algebra<'_> {
         }
     }
 
-    /// The root atom of a radicand, with whole powers taken out.
+    /// Makes the root atom of a radicand, and takes whole powers out.
     fn root(&mut self, radicand: Polynomial, exponent: Exponent) -> Result<Form, Stop> {
         let whole = exponent.floor();
         let form = Form::from(radicand.clone());
@@ -163,8 +163,8 @@ impl Algebra<'_> {
         self.multiply(&outside, &inside.into())
     }
 
-    /// A single term to a fraction: positive factors come out of the root, and so do even powers
-    /// of real ones.
+    /// Raises a single term to a fraction. Positive factors come out of the root, and so do even powers of real
+    /// factors.
     fn term_to(
         &mut self,
         monomial: &Monomial,
@@ -186,7 +186,7 @@ impl Algebra<'_> {
                 continue;
             }
             let mut left = *power;
-            // An odd root is the real one for real radicands alone: ∛(ix³) is not x∛i for x < 0.
+            // An odd root is the real one only if the radicand is real: ∛(ix³) is not x∛i for x < 0.
             if real && power.is_integer() && (all_real || !odd) {
                 let taken = Integer::div_floor(&power.to_integer(), &degree);
                 left = *power - taken * degree;
@@ -216,7 +216,7 @@ impl Algebra<'_> {
         match inside.as_slice() {
             [] => Ok(outside),
             [(id, _)] if *self.atom(*id) == Atom::I => {
-                // i = e^(iπ/2) and −i = e^(−iπ/2), neither of them real.
+                // Here i = e^(iπ/2) and −i = e^(−iπ/2). Neither is real.
                 let quarter = Ratio::new(if sign.is_negative() { -1 } else { 1 }, 2);
                 let turned = self.root_of_unity(polynomial::times(quarter, exponent)?)?;
                 self.multiply(&outside, &turned)
@@ -228,7 +228,7 @@ impl Algebra<'_> {
         }
     }
 
-    /// A power that is only itself.
+    /// Makes a power that cannot be taken apart.
     fn opaque_power(&mut self, base: &Form, exponent: Exponent) -> Result<Form, Stop> {
         let exponent = BigRational::new((*exponent.numer()).into(), (*exponent.denom()).into());
         let atom =
@@ -236,8 +236,8 @@ impl Algebra<'_> {
         Ok(self.polynomial(atom, Ratio::one())?.into())
     }
 
-    /// A power whose exponent is no number, taken apart by the terms of the exponent:
-    /// 2^(x+3) = 8·2^x.
+    /// Raises to an exponent that is no number. The power is taken apart by the terms of the exponent: 2^(x+3) =
+    /// 8·2^x.
     pub(super) fn symbolic(&mut self, base: &Form, exponent: &Form) -> Result<Form, Stop> {
         if base.as_number().is_some_and(|number| number.is_one()) {
             return Ok(base.clone());
@@ -281,7 +281,7 @@ impl Algebra<'_> {
         self.power_atom(base.clone(), monomial.clone(), factor)
     }
 
-    /// A positive product to the power `factor·monomial`, taken apart by its factors.
+    /// Raises a positive product to the power `factor·monomial`, factor by factor.
     fn positive_power(
         &mut self,
         parts: &Monomial,
@@ -304,7 +304,8 @@ impl Algebra<'_> {
                     let base = BigRational::from_integer(base.into());
                     self.power_atom(base.into(), monomial.clone(), exponent)?
                 }
-                // (b^u)^v = b^(uv) for a real u and a positive b, which is why b^u is positive.
+                // (b^u)^v = b^(uv) for a real u and a positive b. Both hold here, because the atom b^u counts as
+                // positive only then.
                 Atom::Power { base, exponent: inner } => {
                     let outer = Polynomial::term(monomial.clone(), BigRational::one()).into();
                     let product = self.multiply(&inner, &outer)?;
@@ -324,7 +325,7 @@ impl Algebra<'_> {
         Ok(power)
     }
 
-    /// e^(factor·monomial).
+    /// Computes e^(factor·monomial).
     fn exponential(&mut self, monomial: &Monomial, factor: Exponent) -> Result<Form, Stop> {
         if monomial.0.is_empty() {
             return Ok(self.polynomial(Atom::E, factor)?.into());
@@ -339,7 +340,7 @@ impl Algebra<'_> {
             }
         }
         if let Some((at, argument)) = self.logarithm_in(monomial) {
-            // e^(c·u·ln f) = f^(c·u): for every f if c·u is a whole number, else for positive ones.
+            // e^(c·u·ln f) = f^(c·u) holds for every f if c·u is a whole number, and otherwise for positive f.
             let mut rest = monomial.clone();
             rest.0.remove(at);
             if rest.0.is_empty() && factor.is_integer() {
@@ -358,8 +359,8 @@ impl Algebra<'_> {
         self.power_atom(base.into(), monomial.clone(), factor)
     }
 
-    /// The logarithm in a product that becomes the base of its power, and what it is of: the one of
-    /// the least number, else the only one there is.
+    /// Finds the logarithm in a product that becomes the base of the power, and returns its place and its
+    /// argument. It is the logarithm of the least number, or else the only logarithm.
     fn logarithm_in(&self, monomial: &Monomial) -> Option<(usize, Form)> {
         let logarithms = monomial.0.iter().enumerate().filter_map(|(at, (id, power))| {
             match (self.atom(*id), power.is_one()) {
@@ -399,12 +400,12 @@ impl Algebra<'_> {
         Ok(self.polynomial(atom, factor)?.into())
     }
 
-    /// A base to the power of infinity of either sign.
+    /// Raises a base to infinity of either sign.
     fn to_infinity(&self, base: &Value, positive: bool) -> Result<Value, Stop> {
         let one = BigRational::one();
         let number = match base {
             Value::Number(number) => number.clone(),
-            // For this, any number above one stands for e and π.
+            // Here any number above one can stand for e and π.
             Value::Form(form) => match form.as_polynomial().and_then(Polynomial::as_term) {
                 Some((monomial, number)) if number.is_one() => match monomial.0.as_slice() {
                     [(id, power)]

@@ -13,8 +13,8 @@ use super::{
 use crate::expr::{Constant, Expr, FoldKind};
 
 impl Algebra<'_> {
-    /// The text of a value. It can be longer than the forms that it is made of, which occur in it
-    /// again and again, so that every piece of it is paid for.
+    /// Writes a value. The text can be longer than the forms that it is made of, because they occur in it again
+    /// and again. So every piece of the text is paid for.
     pub(super) fn render(&mut self, value: &Value) -> Result<String, Stop> {
         match value {
             Value::Number(number) => self.number(number),
@@ -47,8 +47,8 @@ impl Algebra<'_> {
         self.pay(format!("{numer}/({denom})"))
     }
 
-    /// The terms, those of higher degree first, and by name within a degree, but numbers before
-    /// other constants.
+    /// Writes the terms, terms of higher degree first. Terms of one degree are ordered by name, but numbers stand
+    /// before other constants.
     fn polynomial_text(&mut self, polynomial: &Polynomial) -> Result<String, Stop> {
         let mut terms = Vec::with_capacity(polynomial.0.len());
         for (monomial, coefficient) in &polynomial.0 {
@@ -158,7 +158,7 @@ impl Algebra<'_> {
     }
 }
 
-/// The text in parentheses, unless it is a single name or number.
+/// Puts the text in parentheses, unless it is a single name or number.
 fn closed(text: String) -> String {
     match text.chars().all(char::is_alphanumeric) {
         true => text,
@@ -166,7 +166,7 @@ fn closed(text: String) -> String {
     }
 }
 
-/// The text of an expression as it was written.
+/// Writes an expression in its original form.
 pub(super) fn written(e: &Expr) -> String {
     let mut text = String::new();
     write(e, &mut text);
@@ -225,7 +225,7 @@ fn write(e: &Expr, text: &mut String) {
     }
 }
 
-/// Numbers too long to be worth their digits are told by their size.
+/// Writes a number. If it is too long to be worth its digits, its size is written instead.
 fn write_number(number: &BigRational, text: &mut String) {
     let bits = integer::bits(number);
     *text += &match bits > integer::MAX_BITS {

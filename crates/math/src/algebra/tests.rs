@@ -1,4 +1,4 @@
-//! Tables of equal and unequal pairs, in a plain notation that is read here.
+//! Tables of equal and unequal pairs, in a plain notation that this file reads.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -134,7 +134,7 @@ fn budget() -> Budget {
     Budget::new(2_000_000)
 }
 
-/// The decision, which has to be the same in both directions.
+/// Returns the decision, which has to be the same in both directions.
 fn decide(a: &str, b: &str) -> Decision {
     let (left, right) = (read(a), read(b));
     let decision = equal(&left, &right, &mut budget());
@@ -340,7 +340,7 @@ const UNDEFINED: &[(&str, &str)] = &[
     ("sum(k, 0, 3, 1/k)", "1"),
 ];
 
-/// What exact arithmetic and residues must leave to enclosures.
+/// The pairs that exact arithmetic and residues must leave to enclosures.
 const OPEN: &[(&str, &str)] = &[
     ("sqrt(x^2)", "x"),
     ("sqrt(10^20+1)", "10^10"),
@@ -429,7 +429,7 @@ fn proportional_sides_are_found() {
         assert_eq!(proportional(&read(a), &read(b), &mut budget()), expected, "{a} and {b}");
         assert_eq!(proportional(&read(b), &read(a), &mut budget()), expected, "{b} and {a}");
     }
-    // A factor that is no rational number is found, but its sign is left to enclosures.
+    // The factor is found although it is no rational number, but its sign is left to enclosures.
     let mut budget = budget();
     let mut algebra = Algebra::new(&mut budget);
     let exact = algebra.proportional(&read("x*sqrt(2)-2"), &read("x-sqrt(2)"));
@@ -523,7 +523,8 @@ fn times((a, b): Complex, (c, d): Complex) -> Complex {
     (a * c - b * d, a * d + b * c)
 }
 
-/// Logarithm of the modulus, and argument; not a number where an error of rounding would decide.
+/// Returns the logarithm of the modulus, and the argument. The logarithm is NaN if an error of rounding would
+/// decide it.
 fn logarithm((a, b): Complex) -> Complex {
     let noise = a.hypot(b) < 1e-9 || (a < 0.0 && b != 0.0 && b.abs() < 1e-9 * a.abs());
     (
@@ -533,7 +534,7 @@ fn logarithm((a, b): Complex) -> Complex {
 }
 
 fn raised(base: Complex, exponent: &Expr, point: f64) -> Complex {
-    // ∞ to the power of 0 is 1 to floating point, and nothing to mathematics.
+    // ∞ to the power of 0 is 1 in floating point, and undefined in mathematics.
     if !(base.0.is_finite() && base.1.is_finite()) {
         return (f64::NAN, 0.0);
     }
@@ -548,7 +549,7 @@ fn raised(base: Complex, exponent: &Expr, point: f64) -> Complex {
         let size = base.0.abs().powf(num_traits::ToPrimitive::to_f64(&reduced).unwrap());
         return (if odd && base.0 < 0.0 { -size } else { size }, 0.0);
     }
-    // By logarithms i³ would be a little off -i, and i + i³ no 0.
+    // With logarithms i³ would be a little off -i, and i + i³ would not be 0.
     let whole = rational(exponent, &mut budget()).filter(|it| it.is_integer());
     let whole = whole.and_then(|it| num_traits::ToPrimitive::to_i32(it.numer()));
     if let Some(whole @ -16..=16) = whole {
@@ -566,12 +567,12 @@ fn inverted((a, b): Complex) -> Complex {
     (a / square, -b / square)
 }
 
-/// An angle; not a number where rounding has left too few of its digits.
+/// Returns the angle, or NaN if rounding has left too few of its digits.
 fn turned(angle: f64) -> f64 {
     if angle.abs() < 1e6 { angle } else { f64::NAN }
 }
 
-/// Its exponent has 87 digits where x is 6, and the sine of that is any number.
+/// The exponent has 87 digits where x is 6, and the sine of that may be any number.
 #[test]
 fn floating_point_does_not_tell_where_rounding_has_left_no_digits() {
     let sides = ["((sqrt(1/2))^2)^(sin(sin(i*x)))", "(sqrt(1/2))^(2*sin(sin(i*x)))"];
@@ -628,13 +629,13 @@ fn value(e: &Expr, point: f64) -> Complex {
     }
 }
 
-/// No number where nothing but an error of rounding may be left: the sine of π is 0, and 10⁻¹⁶ here.
+/// Returns `x`, or NaN if `x` may be nothing but an error of rounding: the sine of π is 0, but 10⁻¹⁶ here.
 fn told(x: f64) -> f64 {
     if x != 0.0 && x.abs() < 1e-12 { f64::NAN } else { x }
 }
 
-/// Expressions of every kind whose branches floating point finds too: no base sits on the negative
-/// real axis by an error of rounding alone, or it is left out.
+/// Generates expressions of every kind whose branches floating point finds too. An expression is left out if only
+/// an error of rounding puts a base on the negative real axis.
 fn expressions() -> impl Strategy<Value = String> {
     let leaf =
         prop::sample::select(vec!["x", "y", "2", "3", "-1", "-4", "1/2", "6", "pi", "e", "i"]);
@@ -671,7 +672,7 @@ proptest! {
 
     #[test]
     fn exact_verdicts_agree_with_floating_point(a in expressions(), b in expressions()) {
-        // Pairs that stand a chance to be equal: the same thing by another way.
+        // These pairs stand a chance to be equal: they say the same in another way.
         let pairs = [
             (format!("({a})*({b})"), format!("({b})*({a})")),
             (format!("(({a})+({b}))^2"), format!("({a})^2+2*({a})*({b})+({b})^2")),
@@ -707,7 +708,7 @@ proptest! {
             let agree = values.iter().filter(|(a, b)| close(*a, *b, floor)).count();
             match decision {
                 Decision::Equal(_) => prop_assert!(agree == values.len(), "{a} = {b}: {values:?}"),
-                // Where floating point could not tell a branch, they may differ.
+                // The sides may differ at points where floating point could not tell a branch.
                 Decision::Different(_) => {
                     prop_assert!(values.len() < points.len() || agree < values.len(), "{a} != {b}: {values:?}")
                 }
@@ -770,7 +771,8 @@ fn numbers_made_for_the_primes_are_not_equal() {
     let [p, q, r] = modular::PRIMES[..3] else { panic!("there are three") };
     let forged = format!("5+{p}*{q}*{r}*20000!");
     assert_eq!(decide(&forged, "5"), Decision::Different(Certainty::Proved));
-    // Whatever the choice: a product over all of them, added to a number of moderate size.
+    // A product of all the primes, added to a number of moderate size, is congruent to that number whichever
+    // primes are chosen.
     let all: Vec<_> = modular::PRIMES.iter().map(u64::to_string).collect();
     let forged = format!("5+{}*20000!", all.join("*"));
     assert_eq!(decide(&forged, "5"), Decision::Different(Certainty::Proved));

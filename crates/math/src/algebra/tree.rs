@@ -1,16 +1,16 @@
-//! What can be told from an expression as it was written: what occurs in it, and a word for it.
+//! Properties of an expression as it was written: its parts, and a word that stands for it.
 
 use num_rational::BigRational;
 
 use crate::expr::{Constant, Expr};
 
-/// Two expressions in an order that does not depend on how they were given, so that neither does
-/// what becomes of them: where the budget ends, and which of several normal forms is met first.
+/// Puts two expressions into an order that does not depend on the order of the arguments. Then the results do not
+/// depend on it either, such as the place where the budget ends, or the normal form that is met first.
 pub(super) fn arranged<'e>(a: &'e Expr, b: &'e Expr) -> (&'e Expr, &'e Expr) {
     if fingerprint(a) <= fingerprint(b) { (a, b) } else { (b, a) }
 }
 
-/// A word that tells most expressions apart, the same on every platform and with every compiler.
+/// Returns a word that tells most expressions apart. It is the same on every platform and with every compiler.
 pub(super) fn fingerprint(e: &Expr) -> u64 {
     let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
     hash.expression(e);
@@ -27,7 +27,7 @@ impl Fnv {
         }
     }
 
-    /// Bytes of any number, whose end can be told.
+    /// Hashes any number of bytes, and marks their end.
     fn text(&mut self, bytes: &[u8]) {
         self.bytes(&(bytes.len() as u64).to_le_bytes());
         self.bytes(bytes);
@@ -84,7 +84,7 @@ pub(super) fn holds(e: &Expr, what: &dyn Fn(&Expr) -> bool) -> bool {
     what(e) || children(e).into_iter().any(|part| holds(part, what))
 }
 
-/// The parts of an expression.
+/// Returns the parts of an expression.
 pub(super) fn children(e: &Expr) -> Vec<&Expr> {
     match e {
         Expr::Number(_) | Expr::Decimal(_) | Expr::Symbol(_) | Expr::Constant(_) => vec![],

@@ -36,7 +36,7 @@ impl Algebra<'_> {
         self.opaque(Function::Cos, vec![angle])
     }
 
-    /// The c of an angle c·π.
+    /// Returns the c of an angle c·π.
     fn turns(&self, angle: &Form) -> Option<BigRational> {
         let (monomial, coefficient) = angle.as_polynomial()?.as_term()?;
         match monomial.0.as_slice() {
@@ -47,7 +47,7 @@ impl Algebra<'_> {
         }
     }
 
-    /// sin(turns·π), brought into the first quadrant.
+    /// Computes sin(turns·π), with the angle brought into the first quadrant.
     fn sine_of(&mut self, turns: Exponent) -> Result<Polynomial, Stop> {
         if let Some(sine) = self.sine_of_turns(turns)? {
             return Ok(sine);
@@ -60,7 +60,7 @@ impl Algebra<'_> {
         Ok(if negative { sine.negated() } else { sine })
     }
 
-    /// sin(turns·π) where it is built of square roots of whole numbers.
+    /// Computes sin(turns·π) if it is made of square roots of whole numbers.
     pub(super) fn sine_of_turns(&mut self, turns: Exponent) -> Result<Option<Polynomial>, Stop> {
         let (angle, negative) = first_quadrant(turns);
         // Each summand is c/4 times the root of a whole number.
@@ -105,7 +105,7 @@ impl Algebra<'_> {
     }
 }
 
-/// An angle between 0 and 1/2 with the same sine or the opposite one, and whether it is opposite.
+/// Returns an angle between 0 and 1/2 with the same or the opposite sine, and whether the sine is the opposite.
 /// Angles are multiples of π.
 fn first_quadrant(turns: Exponent) -> (Exponent, bool) {
     let half = Ratio::new(1, 2);

@@ -1,4 +1,4 @@
-//! Arithmetic modulo a word of 64 bits, and which words are prime.
+//! Arithmetic modulo a word of 64 bits, and a test for primes.
 
 pub(super) fn negate(residue: u64, modulus: u64) -> u64 {
     if residue == 0 { 0 } else { modulus - residue }
@@ -20,7 +20,7 @@ pub(super) fn power(mut base: u64, mut exponent: u64, modulus: u64) -> u64 {
     power
 }
 
-/// Whether a word is prime, by the first twelve primes as bases (enough below 2^64: Sorenson and
+/// Tells whether a word is prime. The first twelve primes serve as bases, which is enough below 2^64 (Sorenson and
 /// Webster 2015).
 pub(super) fn is_prime(number: u64) -> bool {
     const BASES: [u64; 12] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];

@@ -6,16 +6,16 @@ use memchr::{memchr3, memmem};
 
 use super::{join, tidy};
 
-/// A box that isn't inside of another one.
+/// A box that isn't inside another one.
 #[derive(Clone, Debug, PartialEq)]
 struct Boxed {
     command: usize,
     content: Range<usize>,
-    /// Where the box ends, its brace included.
+    /// The end of the box, its brace included.
     end: usize,
 }
 
-/// The last answer in boxes: where its contents are, and their text. Neighbours that [`join`]
+/// Finds the last answer in boxes, and returns the place of its contents and their text. Neighbours that [`join`]
 /// allows are one answer.
 pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
     let boxes = outermost(text, within.clone());
@@ -27,9 +27,9 @@ pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, St
             break;
         }
         let content = tidy::trim(text, boxed.content.clone());
-        // What is boxed inside of a longer answer belongs to it.
+        // A box inside a longer answer belongs to that answer.
         let mut piece = tidy::read(text, content.clone(), false).replace("\\boxed{", "{");
-        // An empty box is a form to fill in (“put it into `\boxed{}`”), and no answer.
+        // An empty box is a form to fill in (“put it into `\boxed{}`”), not an answer.
         if piece.is_empty() {
             continue;
         }
@@ -38,7 +38,7 @@ pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, St
         }
         next = boxed.command;
         range = Some(content.start..range.map_or(content.end, |range| range.end));
-        // The same box twice in a row is one answer, repeated.
+        // Two equal boxes in a row are one answer, repeated.
         if pieces.last() != Some(&piece) {
             pieces.push(piece);
         }
@@ -47,7 +47,7 @@ pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, St
     Some((range?, pieces.join(", ")))
 }
 
-/// The content of the box that a text consists of, delimiters and punctuation apart.
+/// Finds the content of the box that a text consists of. Delimiters and punctuation around the box do not count.
 pub(super) fn only(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
     let range = tidy::trim(text, within);
     match outermost(text, range.clone())[..] {
@@ -56,8 +56,8 @@ pub(super) fn only(text: &str, within: Range<usize>) -> Option<(Range<usize>, St
     }
 }
 
-/// The outermost boxes in their order, found in one pass that keeps a stack of open braces. If none
-/// is closed, the last one that was opened counts up to its line's end, as models forget braces.
+/// Finds the outermost boxes in their order, in one pass that keeps a stack of open braces. If no box is closed,
+/// the last one that was opened counts up to its line's end, because models forget braces.
 fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
     const PLAIN: u32 = u32::MAX;
     let bytes = &text.as_bytes()[..within.end];
@@ -78,7 +78,7 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
                     stack.pop().and_then(|top| open.get(top as usize))
                 {
                     let mut content: Range<usize> = content..at;
-                    // A box that holds nothing but a box has the content of that one.
+                    // A box that holds nothing but a box has the content of the inner box.
                     if let Some(inner) = closed.last()
                         && inner.command >= content.start
                         && inner.end <= at
@@ -87,7 +87,7 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
                     {
                         content = inner.content.clone();
                     }
-                    // What is inside of it, or reaches into it without braces, isn't outermost.
+                    // A box that is inside this one, or reaches into it without braces, isn't outermost.
                     closed.truncate(closed.partition_point(|inner| inner.end <= command));
                     closed.push(Boxed { command, content, end: at + 1 });
                 }
@@ -124,19 +124,19 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
 }
 
 enum Argument {
-    /// The argument begins after its brace, here.
+    /// The argument has a brace, and begins after it at this place.
     Braced(usize),
-    /// There is no brace: `\boxed 5`.
+    /// The argument has no brace: `\boxed 5`.
     Bare(Range<usize>),
 }
 
-/// Whether the name of a box stands at `name`, and where its argument is.
+/// Tells whether the name of a box stands at `name`, and finds its argument.
 fn command(bytes: &[u8], name: usize) -> Option<Argument> {
     let names: [&[u8]; 3] = [b"boxed", b"fbox", b"framebox"];
     let mut at = name + names.iter().find(|known| bytes[name..].starts_with(known))?.len();
     at += bytes[at..].iter().take_while(|b| b.is_ascii_whitespace()).count();
     if bytes.get(at) == Some(&b'[') {
-        // A width or a position; anything longer is no option of a box.
+        // A width or a position is short. Anything longer is no option of a box.
         let option = bytes[at..].iter().take(16).position(|&b| b == b']');
         at = option.filter(|_| bytes[name] == b'f').map_or(at, |close| at + close + 1);
     }
@@ -154,7 +154,7 @@ fn command(bytes: &[u8], name: usize) -> Option<Argument> {
     }
 }
 
-/// Moves back to where a character begins, which a limit in bytes may have cut.
+/// Moves back to the start of a character, because a limit in bytes may have cut it.
 fn boundary(bytes: &[u8], mut at: usize) -> usize {
     while at < bytes.len() && bytes[at] & 0xc0 == 0x80 {
         at -= 1;
@@ -166,8 +166,8 @@ fn brace(bytes: &[u8], at: usize) -> bool {
     matches!(bytes.get(at), Some(b'{' | b'}'))
 }
 
-/// Where the mathematics around ends on this line: at `$`, `\)`, `\]` or the brace of a group
-/// around; or else where the line ends.
+/// Finds the end of the surrounding mathematics on this line: `$`, `\)`, `\]` or the closing brace of a
+/// surrounding group. If there is none, returns the line's end as the error.
 fn until_delimiter(bytes: &[u8]) -> Result<usize, usize> {
     let (mut at, mut depth) = (0, 0u32);
     while at < bytes.len() {
@@ -186,7 +186,7 @@ fn until_delimiter(bytes: &[u8]) -> Result<usize, usize> {
     Err(bytes.len())
 }
 
-/// Whether only space, braces and delimiters stand between a box and the box inside of it.
+/// Tells whether only space, braces and delimiters stand between a box and the box inside it.
 fn hollow(gap: &[u8]) -> bool {
     gap.iter().all(|b| matches!(b, b' ' | b'\n' | b'\t' | b'$' | b'{' | b'}' | b'.'))
 }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// The choice that a part of a text names: where it stands, and its name. A part that begins with a
-/// letter names that one (“B, because C is too small”); else the last one counts.
+/// Finds the choice that a part of a text names, and returns its place and its name. If the part begins with the
+/// letter of a choice, that letter counts (“B, because C is too small”). Otherwise the last such letter counts.
 pub(super) fn letter(
     text: &str,
     within: Range<usize>,
@@ -31,8 +31,8 @@ pub(super) fn letter(
     last
 }
 
-/// The length of `choice` at the start of `rest`, which begins with `c`. Full-width letters and
-/// letters of the other case are the same choice.
+/// Returns the length of `choice` at the start of `rest`, which begins with `c`. Full-width letters and letters of
+/// the other case are the same choice.
 fn stands(text: &str, rest: Range<usize>, c: char, choice: &str) -> Option<usize> {
     if let Some(plain) = full_width(c) {
         let mut letters = choice.chars();
@@ -43,13 +43,14 @@ fn stands(text: &str, rest: Range<usize>, c: char, choice: &str) -> Option<usize
     part.eq_ignore_ascii_case(choice).then_some(choice.len())
 }
 
-/// The ASCII letter of a full-width one.
+/// Returns the ASCII letter of a full-width letter.
 fn full_width(c: char) -> Option<char> {
     let plain = (c as u32).checked_sub(0xfee0).and_then(char::from_u32)?;
     plain.is_ascii_alphabetic().then_some(plain)
 }
 
-/// Whether a letter names a choice: alone, and neither an article nor part of a formula.
+/// Tells whether a letter names a choice. It has to stand alone, and must be neither an article nor part of a
+/// formula.
 fn names(text: &str, within: &Range<usize>, range: &Range<usize>, alone: bool) -> bool {
     let (before, after) = (&text[within.start..range.start], &text[range.end..within.end]);
     let glued =
@@ -65,24 +66,24 @@ fn names(text: &str, within: &Range<usize>, range: &Range<usize>, alone: bool) -
     if lower && text[range.clone()].chars().count() == 1 {
         return wrapped || alone || right == Some(')');
     }
-    // “A”, and a word in small letters after it: an article, or the pronoun “I”.
+    // “A” or “I” before a word in small letters is an article or a pronoun.
     let word = after
         .strip_prefix(' ')
         .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
     wrapped || listed || !(word && matches!(&text[range.clone()], "A" | "I") && !verb(after))
 }
 
-/// Whether a verb follows, as in “A is right”.
+/// Tells whether a verb follows, as in “A is right”.
 fn verb(after: &str) -> bool {
     [" is ", " because ", " since ", " and ", " or "].iter().any(|verb| after.starts_with(verb))
 }
 
-/// Letters of scripts that set no space between words.
+/// Tells whether a letter is of a script that sets no space between words.
 fn foreign(c: char) -> bool {
     c > '\u{2e7f}' && full_width(c).is_none()
 }
 
-/// Whether a text is nothing but commands, such as `\textbf{`, and brackets.
+/// Tells whether a text is nothing but brackets and commands, such as `\textbf{`.
 fn command(text: &str) -> bool {
     text.split(['{', '(', ' ', '$', '*']).all(|part| {
         part.is_empty()

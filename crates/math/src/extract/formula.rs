@@ -9,22 +9,21 @@ use super::{join, prose, tidy};
 /// A formula.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Formula {
-    /// With its delimiters.
+    /// The formula with its delimiters.
     pub(super) outer: Range<usize>,
-    /// Without.
+    /// The formula without its delimiters.
     pub(super) inner: Range<usize>,
 }
 
-/// The formulas of a part of a text, from left to right, in linear time.
+/// The formulas of a part of a text, from left to right, found in linear time.
 ///
-/// `$…$` and `\(…\)` don't cross the end of a line, so that a stray dollar sign spoils one line at
-/// most; `$$…$$` doesn't cross an empty line, for the same reason. `\[` and `\]` can't be confused,
-/// and may stand as far apart as they like.
+/// `$…$` and `\(…\)` don't cross the end of a line, so a stray dollar sign spoils one line at most. For the same
+/// reason `$$…$$` doesn't cross an empty line. `\[` and `\]` can't be confused, and may stand any distance apart.
 pub(super) struct Formulas<'a> {
     text: &'a str,
     at: usize,
     end: usize,
-    /// Up to where it is known that no close of each [`Kind`] follows.
+    /// For each [`Kind`] the place up to which an opening delimiter is known to have no closing one.
     barren: [usize; 3],
 }
 
@@ -41,7 +40,8 @@ impl<'a> Formulas<'a> {
         Formulas { text, at: within.start, end: within.end, barren: [0; 3] }
     }
 
-    /// The formula whose delimiter of two bytes ends before `from`, if its close follows in time.
+    /// Finds the formula whose opening delimiter of two bytes ends before `from`, if its closing delimiter follows
+    /// in time.
     fn closed(&mut self, kind: Kind, from: usize) -> Option<Formula> {
         if from < self.barren[kind as usize] {
             return None;
@@ -71,7 +71,7 @@ impl<'a> Formulas<'a> {
         None
     }
 
-    /// The formula between one dollar sign before `from` and the next on its line.
+    /// Finds the formula between a dollar sign before `from` and the next one on its line.
     fn dollars(&self, from: usize) -> Option<Formula> {
         let bytes = &self.text.as_bytes()[..self.end];
         let mut at = from;
@@ -92,8 +92,8 @@ impl<'a> Formulas<'a> {
     }
 }
 
-/// Whether the dollar signs are money: `$5 and then $6`, where words follow a number, or a number
-/// follows the second sign.
+/// Tells whether the dollar signs are money: `$5 and then $6`. Then words follow a number, or a number follows the
+/// second sign.
 fn currency(text: &str, formula: &Formula) -> bool {
     let inner = &text[formula.inner.clone()];
     inner.starts_with(|c: char| c.is_ascii_digit())
@@ -122,7 +122,7 @@ impl Iterator for Formulas<'_> {
                     self.at = from + 1;
                     self.dollars(from + 1)
                 }
-                // Text that went through one escaping too many has two backslashes.
+                // A text that was escaped once too often has two backslashes.
                 (1 | 2, Some(b'(')) => {
                     self.at = from + slashes + 1;
                     self.closed(Kind::Round, self.at)
@@ -146,7 +146,8 @@ impl Iterator for Formulas<'_> {
     }
 }
 
-/// The last of `formulas`, with those before it that [`join`] adds: where they are, and their text.
+/// Returns the place and the text of the last of `formulas`, together with the formulas before it that [`join`]
+/// adds.
 pub(super) fn last_group(text: &str, formulas: &[Formula]) -> Option<(Range<usize>, String)> {
     let mut first = formulas.len().checked_sub(1)?;
     while first > 0 && joined(text, &formulas[first - 1], &formulas[first]) {
@@ -155,7 +156,7 @@ pub(super) fn last_group(text: &str, formulas: &[Formula]) -> Option<(Range<usiz
     Some(group(text, &formulas[first..]))
 }
 
-/// The first of `formulas`, with those after it that [`join`] adds; and how many they are.
+/// Counts the formulas at the start of `formulas` that [`join`] makes one answer.
 pub(super) fn first_group(text: &str, formulas: &[Formula]) -> usize {
     let mut count = formulas.len().min(1);
     while count < formulas.len() && joined(text, &formulas[count - 1], &formulas[count]) {
@@ -168,7 +169,7 @@ fn joined(text: &str, left: &Formula, right: &Formula) -> bool {
     join::formulas(text, left.outer.end..right.outer.start)
 }
 
-/// The text of formulas that are one answer, and where they are, outer delimiters left out.
+/// Returns the place and the text of formulas that are one answer, without the outer delimiters.
 pub(super) fn group(text: &str, formulas: &[Formula]) -> (Range<usize>, String) {
     let mut pieces: Vec<String> = vec![];
     let mut range = formulas[0].inner.clone();
@@ -186,8 +187,8 @@ pub(super) fn group(text: &str, formulas: &[Formula]) -> (Range<usize>, String) 
     (range, pieces.join(", "))
 }
 
-/// The last environment of mathematics, such as `\begin{pmatrix}…\end{pmatrix}`, that stands
-/// without delimiters.
+/// Finds the last environment of mathematics that stands without delimiters, such as
+/// `\begin{pmatrix}…\end{pmatrix}`.
 pub(super) fn last_environment(text: &str, within: Range<usize>) -> Option<Formula> {
     let bytes = &text.as_bytes()[..within.end];
     let mut at = within.start + memmem::rfind(&bytes[within.start..], b"\\end{")?;
@@ -231,5 +232,5 @@ const MATRICES: [&str; 10] = [
     "aligned",
 ];
 
-/// Environments that set what they hold apart, as `\[…\]` does.
+/// Environments that set their content apart, as `\[…\]` does.
 const DISPLAYS: [&str; 5] = ["equation", "align", "gather", "multline", "displaymath"];

@@ -1,12 +1,12 @@
-//! When several boxes or formulas beside each other are one answer.
+//! The rules by which several boxes or formulas beside each other are one answer.
 
 use std::ops::Range;
 
-/// Whether the boxes on both sides of `gap` belong to one answer: `\boxed{1}, \boxed{2}`, or
+/// Tells whether the boxes on both sides of `gap` belong to one answer: `\boxed{1}, \boxed{2}`, or
 /// `\boxed{3} apples and \boxed{4} pears`.
 ///
-/// Fewer than 10 characters of space, commas and delimiters join them, and so do at most 70 with a
-/// joining word or comma, unless the words between retract the first box or conclude the second.
+/// Fewer than 10 characters of space, commas and delimiters join them. So do at most 70 characters with a joining
+/// word or comma, unless the words between retract the first box or conclude the second.
 pub(super) fn boxes(text: &str, gap: Range<usize>) -> bool {
     if gap.len() > 4 * 70 {
         return false;
@@ -29,7 +29,7 @@ pub(super) fn boxes(text: &str, gap: Range<usize>) -> bool {
     gap.chars().count() <= 70 && joined && clean
 }
 
-/// Words between two boxes of which the second replaces or repeats the first.
+/// Words between two boxes that show that the second box replaces or repeats the first.
 const CONCLUDING: [&str; 28] = [
     "not",
     "no",
@@ -61,8 +61,8 @@ const CONCLUDING: [&str; 28] = [
     "finally",
 ];
 
-/// Whether the formulas on both sides of `gap` belong to one answer: only a comma, `and` or `or`
-/// stands between them, as in `$x=3$ and $y=4$`.
+/// Tells whether the formulas on both sides of `gap` belong to one answer. Only a comma, `and` or `or` may stand
+/// between them, as in `$x=3$ and $y=4$`.
 pub(super) fn formulas(text: &str, gap: Range<usize>) -> bool {
     if gap.len() > 24 {
         return false;
@@ -81,13 +81,13 @@ pub(super) fn formulas(text: &str, gap: Range<usize>) -> bool {
     joined && !gap.contains('\n') && gap.chars().all(bare)
 }
 
-/// The words of a gap, commands left out.
+/// Returns the words of a gap, without commands.
 fn words(gap: &str) -> impl Iterator<Item = &str> {
     let commands = gap.split(|c: char| !(c.is_alphabetic() || c == '\\'));
     commands.filter(|word| !word.is_empty() && !word.contains('\\'))
 }
 
-/// Whether a sentence or a paragraph ends within the gap.
+/// Tells whether a sentence or a paragraph ends within the gap.
 fn ends_sentence(gap: &str) -> bool {
     [". ", ".\n", "\n\n", "! ", "? ", "。"].iter().any(|end| gap.contains(end))
 }

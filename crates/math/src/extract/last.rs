@@ -8,16 +8,16 @@ use super::{
     tidy, twist,
 };
 
-/// Formulas and numbers are looked for in as many bytes at the end of a text.
+/// The number of bytes at the end of a text in which formulas and numbers are looked for.
 const WINDOW: usize = 64 << 10;
 
-/// A text up to this long may be mathematics as a whole.
+/// The length up to which a text may be mathematics as a whole.
 const WHOLE: usize = 2000;
 
-/// What is read of a line around its last number.
+/// The number of bytes that are read of a line around its last number.
 const LINE: usize = 4000;
 
-/// A text that is nothing but one line of mathematics (or an environment).
+/// Returns the text if it is nothing but one line of mathematics (or an environment).
 pub(super) fn whole(text: &str, within: Range<usize>) -> Option<Range<usize>> {
     let range = tidy::trim(text, within.clone());
     let part = &text[range.clone()];
@@ -25,7 +25,7 @@ pub(super) fn whole(text: &str, within: Range<usize>) -> Option<Range<usize>> {
     (line && part.len() <= WHOLE && sentence::is_maths(text, range.clone())).then_some(range)
 }
 
-/// A text of at most three words, which may be an answer in words.
+/// Returns the text if it has at most three words, and so may be an answer in words.
 pub(super) fn words(text: &str, within: Range<usize>) -> Option<Range<usize>> {
     let range = tidy::trim(text, within);
     let part = &text[range.clone()];
@@ -33,7 +33,7 @@ pub(super) fn words(text: &str, within: Range<usize>) -> Option<Range<usize>> {
     (short && part.contains(char::is_alphabetic) && !part.starts_with('\\')).then_some(range)
 }
 
-/// The formulas in the last part of a text, and an environment without delimiters after them.
+/// Finds the formulas in the last part of a text, and an environment without delimiters after them.
 pub(super) fn formulas(text: &str, within: Range<usize>) -> Vec<Formula> {
     let mut formulas: Vec<Formula> = Formulas::new(text, window(text, within.clone())).collect();
     let after = formulas.last().map_or(within.start, |formula| formula.outer.end);
@@ -41,7 +41,7 @@ pub(super) fn formulas(text: &str, within: Range<usize>) -> Vec<Formula> {
     formulas
 }
 
-/// The end of a text, from the beginning of a line if there is one.
+/// Returns the end of a text, from the beginning of a line if there is one.
 fn window(text: &str, within: Range<usize>) -> Range<usize> {
     if within.len() <= WINDOW {
         return within;
@@ -55,7 +55,7 @@ fn window(text: &str, within: Range<usize>) -> Range<usize> {
     from..within.end
 }
 
-/// The last formula or number, whichever ends last.
+/// Finds the last formula or number, whichever ends last.
 pub(super) fn mathematics(
     text: &str,
     within: Range<usize>,
@@ -63,7 +63,7 @@ pub(super) fn mathematics(
 ) -> Option<(Range<usize>, String, Found)> {
     let window = window(text, within.clone());
     let mut end = window.end;
-    // A digit may belong to a word; then the text before it is looked at.
+    // A digit may belong to a word. Then the search goes on in the text before it.
     while end > window.start {
         let formula = formulas.iter().rev().find(|formula| formula.outer.end <= end);
         let after = formula.map_or(window.start, |formula| formula.outer.end.max(window.start));
@@ -88,8 +88,8 @@ pub(super) fn mathematics(
     None
 }
 
-/// What was found, or its sentence if that denies it. Other words than denials are no sign here, as
-/// nothing says that the sentence is meant to give an answer.
+/// Returns `found`, or its sentence if the sentence denies it. Words other than denials do not count here, because
+/// nothing shows that the sentence is meant to give an answer.
 pub(super) fn affirmed(
     text: &str,
     from: usize,

@@ -11,7 +11,7 @@ use super::{
     sentence::{self, Found},
 };
 
-/// Markers are looked for in as many bytes at the end of a text.
+/// The number of bytes at the end of a text in which markers are looked for.
 const WINDOW: usize = 64 << 10;
 
 /// The sentence after the last marker, with its formulas; empty if nothing follows the marker.
@@ -21,19 +21,19 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// The one answer in it.
+    /// Finds the one answer in the field.
     pub(super) fn answer(&self, text: &str) -> Option<(Range<usize>, String, Found)> {
         sentence::answer(text, self.range.clone(), &self.formulas)
     }
 }
 
-/// What follows the last marker; none if there is no marker.
+/// Returns the field after the last marker, or `None` if there is no marker.
 pub(super) fn last(text: &str, within: Range<usize>) -> Option<Field> {
     let tail = tail(text.as_bytes(), &within)?;
     Some(field(text, tail..within.end))
 }
 
-/// The end of the last marker. Every place is looked at once, and only as far as [`REACH`].
+/// Finds the end of the last marker. It examines every place once, and reads only as far as [`REACH`].
 fn tail(bytes: &[u8], within: &Range<usize>) -> Option<usize> {
     let bytes = &bytes[..within.end];
     let from = within.start.max(within.end.saturating_sub(WINDOW));
@@ -57,11 +57,11 @@ fn tail(bytes: &[u8], within: &Range<usize>) -> Option<usize> {
     }
 }
 
-/// How far a marker may reach from its word.
+/// The number of bytes that a marker may reach from its word.
 const REACH: usize = 64;
 
-/// `#### 18`, as GSM8K marks its answers. Headings of the fourth level look the same, so that what
-/// follows has to begin as a number or a formula, and not be the number of a heading (`#### 2. Area`).
+/// Recognises `#### 18`, the mark of answers in GSM8K. Headings of the fourth level look the same. So the text
+/// after the mark has to begin as a number or a formula, and must not be the number of a heading (`#### 2. Area`).
 fn after_hashes(bytes: &[u8], last: usize) -> Option<usize> {
     if !bytes[..=last].ends_with(b"####") {
         return None;
@@ -75,7 +75,7 @@ fn after_hashes(bytes: &[u8], last: usize) -> Option<usize> {
     let delimited = bytes[last + 1..number].contains(&b'$');
     let command =
         bytes[..number].ends_with(b"\\") && bytes.get(number).is_some_and(u8::is_ascii_alphabetic);
-    // Full-width digits, vulgar fractions, a typographic minus.
+    // These are full-width digits, vulgar fractions and a typographic minus.
     let next = String::from_utf8_lossy(&bytes[number..bytes.len().min(number + 4)]);
     let unicode = next.starts_with(|c: char| !c.is_ascii() && (c.is_numeric() || c == '−'));
     let heading = matches!(bytes.get(digits), Some(b'.' | b')' | b':'))
@@ -85,7 +85,7 @@ fn after_hashes(bytes: &[u8], last: usize) -> Option<usize> {
         .then_some(last + 1)
 }
 
-/// `Answer:`, “answer is”, and a heading that consists of the word.
+/// Recognises `Answer:`, “answer is”, and a heading that consists of the word.
 fn after_word(bytes: &[u8], w: usize) -> Option<usize> {
     let start = w.checked_sub(3)?;
     let word = bytes.get(start..start + 6)?;
@@ -108,7 +108,7 @@ fn after_word(bytes: &[u8], w: usize) -> Option<usize> {
         return Some(after + if rest[0] == b'-' { 2 } else { "→".len() });
     }
     match rest.first() {
-        // The tags `<answer>…</answer>`.
+        // These are the tags `<answer>…</answer>`.
         Some(b'>') if opening => Some(after + 1),
         Some(b':' | b'=') => Some(after + 1),
         None | Some(b'\n' | b'\r') => heading(bytes, start).then_some(after),
@@ -117,12 +117,12 @@ fn after_word(bytes: &[u8], w: usize) -> Option<usize> {
     }
 }
 
-/// Skips what closes emphasis or a group after a marker's word.
+/// Skips the signs after a marker's word that close emphasis or a group.
 fn closers(bytes: &[u8], at: usize) -> usize {
     at + bytes[at..].iter().take(12).take_while(|b| b" \t*_}`)\"".contains(b)).count()
 }
 
-/// The end of “answer is”, “answer to the problem would be”, where a value may follow.
+/// Finds the end of “answer is” or “answer to the problem would be”, if a value may follow.
 fn verb(bytes: &[u8], end: usize) -> Option<usize> {
     let rest = &bytes[end..bytes.len().min(end + REACH)];
     let stop = |b: &u8| matches!(b, b'\n' | b'.' | b'?' | b'!' | b'$' | b':' | b';');
@@ -141,7 +141,7 @@ fn verb(bytes: &[u8], end: usize) -> Option<usize> {
             if first && !BRIDGES.iter().any(|bridge| word.eq_ignore_ascii_case(bridge)) {
                 return None;
             }
-            // “The answer would not be 5”.
+            // This refuses “The answer would not be 5”.
             if DENIALS.iter().any(|denial| word.eq_ignore_ascii_case(denial)) {
                 return None;
             }
@@ -154,7 +154,7 @@ fn verb(bytes: &[u8], end: usize) -> Option<usize> {
 
 const VERBS: [&[u8]; 6] = [b"is", b"are", b"be", b"was", b"equals", b"becomes"];
 
-/// Words with which a verb denies; the last one is the end of “can't”.
+/// Words with which a verb denies. The last one is the end of “can't”.
 const DENIALS: [&[u8]; 4] = [b"not", b"never", b"cannot", b"t"];
 
 /// Words that may lead from “answer” to its verb.
@@ -179,7 +179,7 @@ const BRIDGES: [&[u8]; 18] = [
     b"now",
 ];
 
-/// Words after “answer is” with which the sentence is about an answer, and doesn't give it.
+/// Words after “answer is” that show that the sentence is about an answer but doesn't give it.
 const IDLE: [&[u8]; 16] = [
     b"not",
     b"correct",
@@ -199,7 +199,7 @@ const IDLE: [&[u8]; 16] = [
     b"below",
 ];
 
-/// Whether the line up to `word` is only what a heading may begin with.
+/// Tells whether a heading may begin with the part of the line before `word`.
 fn heading(bytes: &[u8], word: usize) -> bool {
     let from = word.saturating_sub(48);
     let line =
@@ -213,7 +213,7 @@ fn heading(bytes: &[u8], word: usize) -> bool {
     words.into_iter().all(|word| known.iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
-/// `答案：`, `答案是`, `答：`.
+/// Recognises `答案：`, `答案是`, `答：`.
 fn after_chinese(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start + "答".len();
     if bytes[at..].starts_with("案".as_bytes()) {
@@ -230,14 +230,14 @@ fn after_chinese(bytes: &[u8], start: usize) -> Option<usize> {
     end
 }
 
-/// What follows a marker in `rest`: on its line, or on the next lines if nothing stands there.
+/// Finds the field of a marker in `rest`: the rest of the marker's line, or the next lines if nothing is on it.
 fn field(text: &str, rest: Range<usize>) -> Field {
     let mut at = rest.start;
-    // Twice, as the first line may only introduce the second: “The final answer is: the value”.
+    // It takes two rounds, because the first line may only introduce the second: “The final answer is: the value”.
     for _ in 0..2 {
         let noise = |c: char| c.is_whitespace() || "*_`:：=}".contains(c);
         at = rest.end - text[at..rest.end].trim_start_matches(noise).len();
-        // The dash of a list; before a number it would be its sign.
+        // This is the dash of a list. Before a number it would be the number's sign.
         if text[at..rest.end]
             .strip_prefix("- ")
             .is_some_and(|item| item.starts_with(char::is_alphabetic))
@@ -270,7 +270,7 @@ fn field(text: &str, rest: Range<usize>) -> Field {
     Field { range: at..at, formulas: vec![] }
 }
 
-/// Where a field ends that opens environments without closing them on its line.
+/// Finds the end of a field that opens environments without closing them on its line.
 fn environment(text: &str, at: usize, end: usize, limit: usize) -> usize {
     let count =
         |range: Range<usize>, what: &str| memmem::find_iter(text[range].as_bytes(), what).count();
@@ -285,8 +285,8 @@ fn environment(text: &str, at: usize, end: usize, limit: usize) -> usize {
     close.unwrap_or(end)
 }
 
-/// Where the first sentence ends. A point ends it before space, unless it abbreviates: after a
-/// letter it takes a capital to begin another sentence, and no number ever does.
+/// Finds the end of the first sentence. A point before space ends it, unless the point abbreviates: after a
+/// letter, only a word that is not in small letters begins another sentence, and a number never does.
 fn first_sentence(text: &str, within: Range<usize>, formulas: &[Formula]) -> usize {
     let mut formulas = formulas.iter().peekable();
     let mut before = ' ';

@@ -1,11 +1,11 @@
-//! Bare numbers in plain text, for answers that have to be one.
+//! Bare numbers in plain text, for answers that have to be a bare number.
 
 use std::ops::Range;
 
 use super::tidy;
 
-/// The last number in a part of a text, with its sign, fraction, exponent or percent: where it is,
-/// and how it is to be read. Numbers inside of words and names are none.
+/// Finds the last number in a part of a text, with its sign, fraction, exponent or percent, and returns its place
+/// and its text. Numbers inside words and names do not count.
 pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
     let bytes = text.as_bytes();
     let mut end = within.end;
@@ -24,7 +24,7 @@ pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, St
     None
 }
 
-/// A number that ends before `until`, in `bytes` from `from`.
+/// A number in `bytes` that begins at `from` or later and ends before `until`.
 struct Candidate<'a> {
     bytes: &'a [u8],
     from: usize,
@@ -40,10 +40,10 @@ impl Candidate<'_> {
         if at > self.from { self.bytes[at - 1] } else { 0 }
     }
 
-    /// Digits with points and commas that end at `at`.
+    /// Finds the start of the digits, points and commas that end at `at`.
     fn digits(&self, at: usize) -> usize {
         let mut start = self.back(at, |b| b.is_ascii_digit() || matches!(b, b'.' | b','));
-        // A comma, or a point after a word, belongs to the sentence; `.5` is a number.
+        // A comma belongs to the sentence, and so does a point after a word; `.5` is a number.
         while start < at && (self.bytes[start] == b',' || !decimal_start(self.bytes, start, at)) {
             start += 1;
         }
@@ -52,19 +52,19 @@ impl Candidate<'_> {
 
     fn widest(&self) -> Range<usize> {
         let mut start = self.digits(self.until);
-        // An exponent.
+        // The digits may be an exponent.
         let sign = start - usize::from(matches!(self.before(start), b'+' | b'-'));
         if matches!(self.before(sign), b'e' | b'E') && self.before(sign - 1).is_ascii_digit() {
             start = self.digits(sign - 1);
         }
-        // Groups of three digits between spaces.
+        // The digits may be a group of three after a space.
         while self.before(start) == b' '
             && self.before(start - 1).is_ascii_digit()
             && self.bytes[start..].iter().take_while(|b| b.is_ascii_digit()).count() == 3
         {
             start = self.back(start - 1, |b| b.is_ascii_digit());
         }
-        // A fraction, or a chain of slashes, which is refused as a whole.
+        // The digits may belong to a fraction, or to a chain of slashes, which is refused as a whole.
         while self.before(start) == b'/' && self.before(start - 1).is_ascii_digit() {
             start = self.digits(start - 1);
         }
@@ -83,7 +83,7 @@ fn decimal_start(bytes: &[u8], start: usize, end: usize) -> bool {
     bytes[start].is_ascii_digit() || start + 1 < end && bytes[start + 1].is_ascii_digit()
 }
 
-/// Whether a number stands by itself.
+/// Tells whether a number stands by itself.
 fn fits(text: &str, within: &Range<usize>, found: &Range<usize>) -> bool {
     let before = text[within.start..found.start].chars().next_back();
     let after = &text[found.end..within.end];
@@ -98,8 +98,8 @@ fn fits(text: &str, within: &Range<usize>, found: &Range<usize>) -> bool {
         && number.split('/').all(|part| part.matches('.').count() < 2)
 }
 
-/// `2,74` with a decimal point: a comma before a group that isn't of three digits. The digits after
-/// `0,` are decimals however many they are.
+/// Writes `2,74` with a decimal point. The comma must stand before a group that isn't of three digits; after `0,`
+/// the group may have any length.
 fn decimal_point(number: &str) -> String {
     let digits = number.trim_start_matches(['-', '+', '−']);
     match digits.split_once(',') {

@@ -1,5 +1,5 @@
-//! Telling words from mathematics in plain text: where in “the total is x = 5 apples” the formula
-//! begins and ends.
+//! The distinction of words and mathematics in plain text: in “the total is x = 5 apples” it finds where the
+//! formula begins and ends.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -13,7 +13,7 @@ pub(super) enum Kind {
     Maths,
     /// A formula in delimiters.
     Formula,
-    /// What no mathematics goes across: the end of a sentence or a line, a colon, a pictograph.
+    /// A token that mathematics does not cross: the end of a sentence or a line, a colon, a pictograph.
     Break,
 }
 
@@ -29,10 +29,9 @@ pub(super) struct Tokens<'a> {
     at: usize,
     end: usize,
     formulas: &'a [Formula],
-    /// How many braces and environments are open: what they hold is mathematics, whatever it
-    /// looks like.
+    /// The number of open braces and environments. Their content is mathematics, whatever it looks like.
     depth: usize,
-    /// A brace wasn't closed, and it would be of no use to look for the next one's end.
+    /// True if a brace wasn't closed. Then a search for the end of the next one would be of no use.
     unclosed: bool,
 }
 
@@ -46,7 +45,7 @@ impl<'a> Tokens<'a> {
         &self.text[self.at..self.end]
     }
 
-    /// The command at the cursor: its length, with the braces after it where they hold text.
+    /// Returns the length of the command at the cursor, together with the braces after it if they hold text.
     fn command(&mut self) -> usize {
         let rest = self.rest();
         let name = rest[1..].bytes().take_while(u8::is_ascii_alphabetic).count();
@@ -78,7 +77,7 @@ impl<'a> Tokens<'a> {
         1 + name
     }
 
-    /// The run of letters at the cursor, and what it is.
+    /// Returns the length and the kind of the run of letters at the cursor.
     fn letters(&self) -> (usize, Kind) {
         let rest = self.rest();
         let mut length = run(rest, |c| c.is_alphabetic());
@@ -93,7 +92,7 @@ impl<'a> Tokens<'a> {
         if self.depth > 0 || matches!(before, Some('_' | '^')) || !self.is_word(word, before) {
             return (length, Kind::Maths);
         }
-        // Letters and digits in one, such as the name of a product, hide no number.
+        // A word such as the name of a product may have letters and digits. It hides no number.
         let glued = if word.len() > 1 { run(&rest[length..], char::is_alphanumeric) } else { 0 };
         (length + glued, Kind::Word)
     }
@@ -136,7 +135,8 @@ impl<'a> Tokens<'a> {
         !(product && word.len() <= 4 && word.is_ascii() && beside)
     }
 
-    /// The run of digits at the cursor with its points and commas; a word with an ordinal's ending.
+    /// Returns the length and the kind of the run of digits at the cursor, with its points and commas. With an
+    /// ordinal's ending it is a word.
     fn digits(&self) -> (usize, Kind) {
         let rest = self.rest();
         let mut length = 0;
@@ -207,7 +207,7 @@ fn run(text: &str, of: impl Fn(char) -> bool) -> usize {
     text.len() - text.trim_start_matches(of).len()
 }
 
-/// The length of a tag such as `</answer>` or `<br>` at the start; 0 if there is none. One letter
+/// Returns the length of a tag such as `</answer>` or `<br>` at the start, or 0 if there is none. A single letter
 /// between inequality signs is a variable.
 fn tag(text: &str) -> usize {
     let name = text[1..].strip_prefix('/').unwrap_or(&text[1..]);
@@ -238,7 +238,7 @@ pub(super) fn operator(c: char) -> bool {
     )
 }
 
-/// Letters of scripts that mathematics takes no variables from.
+/// Tells whether a letter is of a script that mathematics takes no variables from.
 fn foreign(c: char) -> bool {
     const ALPHABETS: [RangeInclusive<char>; 6] = [
         '\0'..='\u{bf}',
@@ -251,7 +251,7 @@ fn foreign(c: char) -> bool {
     !ALPHABETS.iter().any(|range| range.contains(&c))
 }
 
-/// Signs of mathematics, money and measure, accents, and characters that show nothing.
+/// Tells whether a character is a sign of mathematics, money or measure, an accent, or shows nothing.
 fn symbol(c: char) -> bool {
     const SIGNS: [RangeInclusive<char>; 13] = [
         '\0'..='\u{36f}',
@@ -271,7 +271,7 @@ fn symbol(c: char) -> bool {
     SIGNS.iter().any(|range| range.contains(&c))
 }
 
-/// `1orW`, where a joining word sticks to its neighbours.
+/// Recognises `1orW`, in which a joining word sticks to its neighbours.
 fn joiner_glued(word: &str) -> bool {
     ["or", "and"]
         .iter()

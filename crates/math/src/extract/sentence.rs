@@ -1,4 +1,4 @@
-//! The answer within a sentence that holds one: “The volume of $ABCDEFGH$ is 120.”
+//! The search for the answer within a sentence that holds one: “The volume of $ABCDEFGH$ is 120.”
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::{
     tidy, twist,
 };
 
-/// What of a sentence the answer is.
+/// The part of a sentence that is its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// One or several formulas in delimiters.
@@ -17,13 +17,12 @@ pub(super) enum Found {
     Plain,
     /// Words.
     Words,
-    /// A sentence in which words change what its mathematics says.
+    /// The whole sentence, because its words change the meaning of its mathematics.
     Changed,
 }
 
-/// The answer in a sentence: what follows its verb, and if there is none, the last mathematics; if
-/// there is none either, all of it. All of it is the answer, too, if a word before the mathematics
-/// makes it say something else.
+/// Finds the answer in a sentence: the part after the verb, or else the last mathematics, or else the whole
+/// sentence. The whole sentence is the answer, too, if a word before the mathematics changes its meaning.
 pub(super) fn answer(
     text: &str,
     within: Range<usize>,
@@ -44,7 +43,7 @@ pub(super) fn answer(
         {
             from = run.max(from + 1);
         } else if run > from {
-            // In “$n$ is 34” the answer follows, in “5 is the smallest” it precedes.
+            // In “$n$ is 34” the answer follows the verb. In “5 is the smallest” the answer precedes the verb.
             let value = |token: &Token| matches!(token.kind, Kind::Maths | Kind::Formula);
             let verb = tokens.get(run).is_some_and(|token| is(token, &VERBS));
             if verb && tokens.get(run + 1).is_some_and(value) {
@@ -56,7 +55,7 @@ pub(super) fn answer(
             }
             return unchanged(text, within, &tokens[from..run], formulas);
         } else {
-            // “Yes, as $n$ is odd” is answered by its first word.
+            // The first word answers a sentence such as “Yes, as $n$ is odd”.
             let next = tokens.get(from + 1).map_or("", |token| &text[token.range.clone()]);
             affirmed = is(token, &["yes", "no", "true", "false"]) && matches!(next, "" | "," | ".");
             if affirmed {
@@ -80,7 +79,7 @@ pub(super) fn answer(
     (!read.is_empty()).then_some((range, read, Found::Words))
 }
 
-/// The mathematics in `run`, unless the sentence changes it.
+/// Returns the mathematics in `run`, or the whole sentence if the sentence changes its meaning.
 fn unchanged(
     text: &str,
     sentence: Range<usize>,
@@ -96,8 +95,8 @@ fn unchanged(
     Some((range, read, Found::Changed))
 }
 
-/// The last mathematics in a text: a formula, or plain mathematics with a number in it. If the text
-/// is `cut` out of a longer one, mathematics that may begin before it doesn't count.
+/// Finds the last mathematics in a text: a formula, or plain mathematics with a number in it. If the text is `cut`
+/// out of a longer one, mathematics that may begin before it doesn't count.
 pub(super) fn last(
     text: &str,
     within: Range<usize>,
@@ -109,14 +108,14 @@ pub(super) fn last(
     finish(text, last_run(text, &tokens[whole..])?, formulas)
 }
 
-/// Whether a text is mathematics throughout, delimiters apart.
+/// Tells whether a text is mathematics throughout, apart from delimiters.
 pub(super) fn is_maths(text: &str, within: Range<usize>) -> bool {
     let tokens: Vec<Token> = Tokens::new(text, within, &[]).collect();
     tokens.iter().all(|token| token.kind == Kind::Maths) && substance(text, &tokens)
 }
 
-/// Whether the number in the first `run` tokens is only a part of what is said: “12 hours 30
-/// minutes”, “3 out of 10”. To read a part of it would be to misread it.
+/// Tells whether the number in the first `run` tokens is only a part of the answer: “12 hours 30 minutes”, “3 out
+/// of 10”. A part read alone would be misread.
 fn compound(text: &str, tokens: &[Token], run: usize) -> bool {
     let part = |token: &Token| &text[token.range.clone()];
     if !tokens[..run].iter().all(|token| number(part(token))) {
@@ -134,19 +133,19 @@ fn compound(text: &str, tokens: &[Token], run: usize) -> bool {
     plain && (1..4).contains(&count) && number(next)
 }
 
-/// Words between a number and another one that explains it.
+/// Words between a number and another number that explains it.
 const EXPLAINING: [&str; 18] = [
     "because", "since", "where", "when", "for", "if", "as", "with", "which", "after", "at", "by",
     "in", "not", "is", "per", "from", "so",
 ];
 
-/// Where the mathematics that begins at token `from` ends; `from` itself if none does.
+/// Returns the end of the mathematics that begins at token `from`, or `from` itself if none does.
 fn run_at(tokens: &[Token], from: usize) -> usize {
     let maths = |token: &&Token| matches!(token.kind, Kind::Maths | Kind::Formula);
     from + tokens[from..].iter().take_while(maths).count()
 }
 
-/// Whether mathematics says anything: a joining word, a comma or a bracket alone doesn't.
+/// Tells whether mathematics says anything. A joining word, a comma or a bracket alone doesn't.
 fn substance(text: &str, run: &[Token]) -> bool {
     run.iter().any(|token| {
         let part = &text[token.range.clone()];
@@ -169,13 +168,13 @@ fn last_run<'t>(text: &str, tokens: &'t [Token]) -> Option<&'t [Token]> {
     Some(&tokens[start..run_at(tokens, last)])
 }
 
-/// The text of a run of mathematics.
+/// Returns the place and the text of a run of mathematics.
 fn finish(
     text: &str,
     run: &[Token],
     formulas: &[Formula],
 ) -> Option<(Range<usize>, String, Found)> {
-    // Joining words at the ends lead to something that isn't mathematics.
+    // Joining words at the ends lead to words that aren't mathematics.
     let joins = |token: &Token| matches!(&text[token.range.clone()], "and" | "or" | ",");
     let first = run.iter().position(|token| !joins(token))?;
     let run = &run[first..=run.iter().rposition(|token| !joins(token))?];
@@ -208,7 +207,7 @@ fn finish(
     (!read.is_empty()).then_some((range, read, Found::Plain))
 }
 
-/// Whether a text is a number in digits.
+/// Tells whether a text is a number in digits.
 pub(super) fn number(text: &str) -> bool {
     let digits = text.trim_start_matches(['-', '+', '−']);
     digits.starts_with(|c: char| c.is_numeric() || c == '.')
@@ -216,7 +215,7 @@ pub(super) fn number(text: &str) -> bool {
         && digits.chars().all(|c| c.is_numeric() || matches!(c, '.' | ','))
 }
 
-/// Takes brackets off the ends that have no partner within.
+/// Takes brackets without a partner off the ends.
 fn balanced(text: &str, mut range: Range<usize>) -> Range<usize> {
     let (open, close) = (|c| matches!(c, '(' | '[' | '{'), |c| matches!(c, ')' | ']' | '}'));
     let escaped = |at: usize| text[..at].ends_with('\\');

@@ -1,3 +1,5 @@
+//! Tests of extraction: tables of texts and their answers.
+
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -213,7 +215,7 @@ fn a_value_that_words_change_is_not_read_alone() {
             ("Answer: the square root of 5", Some("the square root of 5")),
             ("Answer: five plus 5", Some("five plus 5")),
             ("Answer: neither 4 nor 5", Some("neither 4 nor 5")),
-            // The value is as said.
+            // These texts do give the value.
             ("The answer is not 5. The answer is 6.", Some("6")),
             ("The answer is not 5. It is 6.", Some("6")),
             ("The answer is not 5 but 6", Some("6")),
@@ -367,7 +369,7 @@ fn spans_are_where_the_answer_stands() {
     }
 }
 
-/// Pieces of which awkward texts are made.
+/// The pieces of awkward texts.
 const PIECES: [&str; 58] = [
     "$",
     "$$",
@@ -488,7 +490,7 @@ fn time_is_linear_in_the_text() {
             text.truncate(length);
         }
     }
-    // A marker before a megabyte on one line.
+    // Here a marker stands before 60 KiB on one line, and a box around a megabyte.
     for piece in PIECES.iter().chain(&repeats) {
         let text = format!("Answer: {}", piece.repeat((60 << 10) / piece.len()));
         let start = Instant::now();

@@ -1,11 +1,11 @@
-//! What surrounds an answer and isn't part of it: the next turn of a chat, Markdown, delimiters,
-//! invisible characters.
+//! The removal of everything around an answer that isn't part of it: the next turn of a chat, Markdown,
+//! delimiters, invisible characters.
 
 use std::ops::Range;
 
 use memchr::memmem;
 
-/// Tokens at which an answer's turn ends.
+/// Tokens that end the turn of an answer.
 const ENDS: [&str; 11] = [
     "<|im_end|>",
     "<|endoftext|>",
@@ -20,8 +20,8 @@ const ENDS: [&str; 11] = [
     "<start_of_turn>",
 ];
 
-/// The turn of the model: what stands before the first token that ends it. A token with nothing
-/// before it opens the turn, and is no end.
+/// Returns the turn of the model: the text before the first token that ends it. A token with nothing before it
+/// opens the turn instead.
 pub(super) fn turn(text: &str) -> Range<usize> {
     let mut blank = 0;
     for at in memchr::memchr_iter(b'<', text.as_bytes()) {
@@ -36,15 +36,15 @@ pub(super) fn turn(text: &str) -> Range<usize> {
     0..text.len()
 }
 
-/// What follows the last of `ends` in `within`, if there is one.
+/// Returns the text in `within` after the last of `ends`, if one occurs.
 pub(super) fn after_last(text: &str, within: Range<usize>, ends: &[&str]) -> Option<Range<usize>> {
     let part = text[within.clone()].as_bytes();
     let last = ends.iter().filter_map(|end| Some(memmem::rfind(part, end.as_bytes())? + end.len()));
     last.max().map(|from| within.start + from..within.end)
 }
 
-/// Takes off everything around the answer in `within` that isn't part of it: white space, Markdown,
-/// delimiters and quotes around all of it, final punctuation, currency signs.
+/// Takes off everything around the answer in `within` that isn't part of it: white space, Markdown, delimiters and
+/// quotes around all of it, final punctuation, currency signs.
 pub(super) fn trim(text: &str, within: Range<usize>) -> Range<usize> {
     let mut rest = &text[within.clone()];
     loop {
@@ -71,20 +71,20 @@ fn once(text: &str) -> &str {
     }
     let text = text.trim_start_matches(['*', '`', ':', '：', '=', '≈']);
     let text = match text.trim_end_matches(['*', '`']) {
-        // A conjugate, `z^*`.
+        // The star is a conjugate: `z^*`.
         short if short.ends_with('^') => text,
         short => short,
     };
     let text = without_tokens(text);
     let text = unpaired_dollars(text);
     let text = match text.strip_suffix('.') {
-        // Three dots are an ellipsis, and say that the number goes on.
+        // Three dots are an ellipsis: the number goes on.
         Some(short) if !short.ends_with('.') => short,
         _ => text,
     };
     let text = text.trim_end_matches([',', ';', ':', '。', '，', '；', '、']);
     let text = text.strip_suffix("\\!").unwrap_or(text).trim_matches(['€', '£', '¥', '₹']);
-    // A line break, or the backslash of a space at the end (`\,` or `\;`).
+    // The backslash is a line break, or belongs to a space at the end (`\,` or `\;`).
     text.trim_end_matches('\\')
 }
 
@@ -100,7 +100,7 @@ const PAIRS: [(&str, &str); 9] = [
     ("“", "”"),
 ];
 
-/// A token such as `<|im_end|>` at the end.
+/// Takes off a token such as `<|im_end|>` at the end.
 fn without_tokens(text: &str) -> &str {
     let head = text.strip_suffix("|>").and_then(|head| Some((head, head.rfind("<|")?)));
     match head {
@@ -109,7 +109,7 @@ fn without_tokens(text: &str) -> &str {
     }
 }
 
-/// A dollar sign at one end without its pair is currency, or half of a delimiter cut in two.
+/// Takes off a dollar sign at one end that has no partner. It is currency, or half of a delimiter cut in two.
 fn unpaired_dollars(text: &str) -> &str {
     if text.len() - text.trim_matches('$').len() == 0 || text.ends_with("\\$") {
         return text;
@@ -118,7 +118,7 @@ fn unpaired_dollars(text: &str) -> &str {
     if inner.contains('$') { text } else { inner }
 }
 
-/// Characters that show nothing. The overrides of the writing direction are not among them, as
+/// Tells whether a character shows nothing. The overrides of the writing direction are not among these, because
 /// they change what a reader sees.
 fn invisible(c: char) -> bool {
     matches!(
@@ -136,9 +136,8 @@ fn invisible(c: char) -> bool {
     )
 }
 
-/// The text of `range` as it is to be read: without invisible characters, terminal colours and
-/// Markdown's bold inside. Dollar signs go too where `plain` says that the range mixes formulas
-/// with plain text.
+/// Returns the text of `range` without invisible characters, terminal colours and Markdown's bold. If `plain` is
+/// true, the range mixes formulas with plain text, and dollar signs are removed too.
 pub(super) fn read(text: &str, range: Range<usize>, plain: bool) -> String {
     let part = &text[range];
     let mut out = String::with_capacity(part.len());
@@ -170,7 +169,7 @@ pub(super) fn read(text: &str, range: Range<usize>, plain: bool) -> String {
     out
 }
 
-/// Skips a terminal's control sequence, of which the escape is read.
+/// Skips a terminal's control sequence after its escape.
 fn skip_colour(chars: &mut std::iter::Peekable<std::str::CharIndices>) {
     if chars.next_if(|&(_, c)| c == '[').is_some() {
         while chars.next_if(|&(_, c)| c.is_ascii_digit() || c == ';').is_some() {}
@@ -178,7 +177,7 @@ fn skip_colour(chars: &mut std::iter::Peekable<std::str::CharIndices>) {
     }
 }
 
-/// Whether a percent sign or word follows at `at`, after delimiters and space only.
+/// Tells whether a percent sign or word follows at `at`, with only delimiters and space before it.
 pub(super) fn percent_follows(text: &str, at: usize, end: usize) -> bool {
     let mut rest = &text[at..end];
     // The gap is short in honest text, and a limit keeps the search linear.

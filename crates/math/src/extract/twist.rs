@@ -1,13 +1,13 @@
-//! Words that make of a number another one, or none: “not 5”, “minus 5”, “half of 5”, “at least 5”.
-//! To read the number alone would be to misread what is said, and to reward a refusal.
+//! Words that make a number another one, or none: “not 5”, “minus 5”, “half of 5”, “at least 5”. The number alone
+//! would be a misreading, and would reward a refusal.
 
-/// How far before the mathematics such a word may begin.
+/// The largest distance of such a word from the mathematics after it, in bytes.
 const REACH: usize = 96;
 
-/// How many idle words may stand between.
+/// The most idle words that may stand between.
 const BETWEEN: usize = 5;
 
-/// Whether what stands `before` some mathematics in its sentence changes its meaning.
+/// Tells whether the text `before` some mathematics in its sentence changes its meaning.
 pub(super) fn changed(before: &str) -> bool {
     let mut linked = false;
     decided(before, |word, earlier, stopped| {
@@ -30,7 +30,7 @@ pub(super) fn changed(before: &str) -> bool {
     })
 }
 
-/// Whether what stands `before` some mathematics denies it.
+/// Tells whether the text `before` some mathematics denies it.
 pub(super) fn denied(before: &str) -> bool {
     decided(before, |word, earlier, stopped| {
         if denial(word, earlier) {
@@ -40,8 +40,8 @@ pub(super) fn denied(before: &str) -> bool {
     })
 }
 
-/// Goes back word by word until one decides. It is asked with the word in lower case, with what
-/// precedes it, and with whether a colon stands behind it.
+/// Goes back word by word until one decides. `decide` gets the word in lower case, the text before the word, and
+/// whether a colon stands behind it.
 fn decided(before: &str, mut decide: impl FnMut(&str, &str, bool) -> Option<bool>) -> bool {
     let mut from = before.len().saturating_sub(REACH);
     while !before.is_char_boundary(from) {
@@ -51,7 +51,7 @@ fn decided(before: &str, mut decide: impl FnMut(&str, &str, bool) -> Option<bool
     let mut stopped = false;
     for _ in 0..=BETWEEN {
         let bare = rest.trim_end_matches(wrapping);
-        // A blank line parts what stands around it.
+        // A blank line separates the text before it from the text after it.
         if rest[bare.len()..].matches('\n').count() > 1 && !bare.ends_with(':') {
             return false;
         }
@@ -71,14 +71,15 @@ fn decided(before: &str, mut decide: impl FnMut(&str, &str, bool) -> Option<bool
     false
 }
 
-/// The word at the end of a text.
+/// Returns the word at the end of a text.
 fn last_word(text: &str) -> &str {
     let text = text.trim_end();
     let letter = |c: char| c.is_alphabetic() || matches!(c, '\'' | '’');
     &text[text.trim_end_matches(letter).len()..]
 }
 
-/// What may stand around words and mathematics: space, Markdown, delimiters, an opening bracket.
+/// Tells whether a character may stand around words and mathematics: space, Markdown, a delimiter, an opening
+/// bracket.
 fn wrapping(c: char) -> bool {
     c.is_whitespace() || "*_`$\\([{\"“'‘=≈~".contains(c)
 }
@@ -129,8 +130,8 @@ const CHANGES: [&str; 33] = [
     "exceeding",
 ];
 
-/// Words that change a value behind “of”, “by”, “from”: “a third of 5”, “divided by 5”. Without one
-/// they may precede a value harmlessly, as in “in the third quarter 5 goals were scored”.
+/// Words that change a value behind “of”, “by”, “from”: “a third of 5”, “divided by 5”. Without such a link they
+/// may precede a value harmlessly, as in “in the third quarter 5 goals were scored”.
 const OPERATIONS: [&str; 35] = [
     "third",
     "thirds",
@@ -169,7 +170,7 @@ const OPERATIONS: [&str; 35] = [
     "subtracted",
 ];
 
-/// Words before “but” with which it means “except”.
+/// Words after which “but” means “except”.
 const EVERYTHING: [&str; 7] = ["anything", "everything", "all", "any", "every", "number", "value"];
 
 /// Words that link an operation with its operand.

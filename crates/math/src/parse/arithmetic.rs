@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Parser<'_> {
-    /// Terms with signs between.
+    /// Reads terms with signs between.
     pub(super) fn sum(&mut self) -> Result<Value, Unread> {
         let mut sign = self.sign();
         let mut first = self.product()?;
@@ -35,7 +35,7 @@ impl Parser<'_> {
         self.add(terms)
     }
 
-    /// Any number of signs, as one.
+    /// Reads any number of signs, as one.
     fn sign(&mut self) -> Sign {
         let mut sign = Sign::Plus;
         loop {
@@ -62,7 +62,7 @@ impl Parser<'_> {
             (Sign::Minus, value @ Value::Matrix(_)) => {
                 self.multiply(Value::Scalar(integer(-1)), value)
             }
-            // A difference of sets is made in `add`.
+            // The method `add` makes the difference of sets.
             (Sign::Minus, set) if set.is_set() => Ok(Value::Join(Join::Without, vec![set])),
             (Sign::Both, value) => self.multiply(both(), value),
             (Sign::Opposite, value) => {
@@ -102,15 +102,15 @@ impl Parser<'_> {
         Ok(total)
     }
 
-    /// Factors with signs between, or side by side.
+    /// Reads factors with signs between, or side by side.
     fn product(&mut self) -> Result<Value, Unread> {
         let first = self.power()?;
         let first = self.mixed_number(first)?;
         self.product_from(first, true)
     }
 
-    /// Goes on from a factor. Without `operators`, only factors side by side belong to the product, as
-    /// in the argument of `\sin 2x`.
+    /// Goes on from a factor. Without `operators`, only factors side by side belong to the product, as in the
+    /// argument of `\sin 2x`.
     pub(super) fn product_from(&mut self, first: Value, operators: bool) -> Result<Value, Unread> {
         // Scalar factors gather in `factors`, so that a long product is one node.
         let mut factors: Vec<Expr> = vec![];
@@ -201,7 +201,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// A factor after an operator, which may have a sign of its own: `2·-3`.
+    /// Reads a factor after an operator. The factor may have a sign of its own: `2·-3`.
     pub(super) fn factor(&mut self) -> Result<Value, Unread> {
         let sign = self.sign();
         let value = self.power()?;
@@ -209,8 +209,8 @@ impl Parser<'_> {
         self.signed(sign, value)
     }
 
-    /// `2\frac13`, `2 1/3` and `2½` are sums: a whole number in digits and right after it a proper
-    /// fraction of digits. What follows belongs to the sum: `33\frac13\%` is a third of all.
+    /// Reads `2\frac13`, `2 1/3` and `2½` as sums: a whole number in digits, and right after it a proper fraction
+    /// of digits. A sign after that applies to the sum: `33\frac13\%` is a third of all.
     fn mixed_number(&mut self, whole: Value) -> Result<Value, Unread> {
         let is_digits = |token: Option<&Token>| matches!(token, Some(Token::Number { value, decimal: false }) if value.is_integer());
         let before = |back: usize| {
@@ -233,7 +233,7 @@ impl Parser<'_> {
             Some(Token::Fraction) => {
                 let start = self.at;
                 let value = self.deeper(Self::atom)?;
-                // Of `2\frac13^2` nobody knows what is raised.
+                // Nobody knows what is raised in `2\frac13^2`.
                 let raised = match self.peek() {
                     Some(Token::Caret) => !self.degree_follows(),
                     Some(Token::Superscript(_) | Token::Bang) => true,
@@ -273,7 +273,7 @@ impl Parser<'_> {
         self.postfix(Value::Scalar(Expr::Number(number + fraction)))
     }
 
-    /// Whether the next token begins a factor that needs no sign before it.
+    /// Tells whether the next token begins a factor that needs no sign before it.
     fn starts_factor(&self, functions: bool) -> bool {
         let Some(token) = self.peek() else { return false };
         match token {
@@ -300,7 +300,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The product of two values of which one is no scalar.
+    /// Multiplies two values, at least one of which is no scalar.
     fn multiply(&self, left: Value, right: Value) -> Result<Value, Unread> {
         match (left, right) {
             (Value::Scalar(a), Value::Scalar(b)) => Ok(Value::Scalar(Expr::Product(vec![a, b]))),
@@ -310,7 +310,7 @@ impl Parser<'_> {
                 let entries = matrix.entries.into_iter().map(scaled).collect();
                 Ok(Value::Matrix(Matrix { entries, ..b_shape(matrix.rows, matrix.columns) }))
             }
-            // `P(2, -1)` is the point, by its name.
+            // `P(2, -1)` is the point that P names.
             (Value::Scalar(Expr::Symbol(name)), point @ Value::Tuple { .. })
                 if name.chars().all(char::is_uppercase) =>
             {
@@ -329,7 +329,7 @@ impl Parser<'_> {
     }
 
     fn multiply_matrices(&self, a: &Matrix, b: &Matrix) -> Result<Value, Unread> {
-        // Products of the size that people write; larger ones are not answers.
+        // People write products of this size. Larger products are not answers.
         if a.rows * a.columns * b.columns > 1_000 {
             return Err(Unread::TooLong);
         }
@@ -365,7 +365,7 @@ pub(super) fn integer(value: i64) -> Expr {
     Expr::Number(BigRational::from(BigInt::from(value)))
 }
 
-/// The product of any number of factors; none of none.
+/// Makes the product of any number of factors, or `None` if there are none.
 fn product(mut factors: Vec<Expr>) -> Option<Expr> {
     match factors.len() {
         0 => None,
@@ -385,7 +385,7 @@ fn sum(mut terms: Vec<Expr>) -> Expr {
     }
 }
 
-/// The negative; of a number, the negative number, since `-5` is how it is written.
+/// Negates an expression. The negation of a number is the negative number, because it is written `-5`.
 fn negated(expr: Expr) -> Expr {
     match expr {
         Expr::Number(value) => Expr::Number(-value),
@@ -398,7 +398,7 @@ pub(super) fn binomial(n: Expr, k: Expr) -> Expr {
     Expr::Call(Function::Binomial, vec![n, k])
 }
 
-/// A whole number that fits a small exponent or index.
+/// Returns a whole number that fits a small exponent or index.
 pub(super) fn small(value: &BigRational) -> Option<u32> {
     if value.is_integer() { value.to_integer().to_u32() } else { None }
 }

@@ -1,4 +1,4 @@
-//! What stands between operators: numbers, names, roots, fractions, functions and their exponents.
+//! The parts between operators: numbers, names, roots, fractions, functions and their exponents.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -16,14 +16,14 @@ use crate::{
 };
 
 impl Parser<'_> {
-    /// An atom with what is written after and above it: `x^2`, `5!`, `28\%`, `90^\circ`.
+    /// Reads an atom with the signs after and above it: `x^2`, `5!`, `28\%`, `90^\circ`.
     pub(super) fn power(&mut self) -> Result<Value, Unread> {
         let base = self.deeper(Self::atom)?;
         self.postfix(base)
     }
 
     pub(super) fn postfix(&mut self, mut base: Value) -> Result<Value, Unread> {
-        // Each round is a level more for whoever walks the tree.
+        // Each round adds a level to the tree, which recursive code has to walk.
         for _ in 0..MAX_DEPTH {
             base = match self.peek() {
                 Some(Token::Superscript(exponent)) => {
@@ -79,7 +79,7 @@ impl Parser<'_> {
         Err(Unread::TooDeep)
     }
 
-    /// What stands at `ℝ` to leave its positive numbers: `ℝ^+`, `ℝ_{>0}`.
+    /// Reads the sign at `ℝ` that leaves its positive numbers: `ℝ^+`, `ℝ_{>0}`.
     fn positive_reals(&mut self) -> Result<Value, Unread> {
         let grouped = self.take(&Token::Open(Bracket::Group));
         if self.take(&Token::Relation(Relation::Greater)) {
@@ -101,14 +101,14 @@ impl Parser<'_> {
         Ok(Value::Scalar(Expr::Power(Box::new([base, exponent]))))
     }
 
-    /// What follows a caret.
+    /// Reads the exponent after a caret.
     fn exponent(&mut self) -> Result<Exponent, Unread> {
         match (self.peek(), self.peek_at(1), self.peek_at(2)) {
             (Some(Token::Degree), ..) => {
                 self.at += 1;
                 return Ok(Exponent::Degree);
             }
-            // `70^o`, `70^{\text{o}}`: a letter in place of the sign.
+            // In `70^o` and `70^{\text{o}}` a letter stands in place of the sign.
             (Some(Token::Symbol(o) | Token::Word(o)), ..) if **o == *"o" => {
                 self.at += 1;
                 return Ok(Exponent::Degree);
@@ -142,7 +142,7 @@ impl Parser<'_> {
         Ok(Exponent::Value(value))
     }
 
-    /// Whether the caret here only sets a degree sign: `90^\circ`.
+    /// Tells whether the caret here only sets a degree sign: `90^\circ`.
     pub(super) fn degree_follows(&self) -> bool {
         matches!(
             (self.peek_at(1), self.peek_at(2)),
@@ -218,12 +218,12 @@ impl Parser<'_> {
         Ok(Value::Scalar(expr))
     }
 
-    /// A number; with a subscript, its value in that base.
+    /// Reads a number. If it has a subscript, the result is its value in that base.
     fn number(&mut self, value: &BigRational, decimal: bool) -> Result<Expr, Unread> {
         let plain = |value: &BigRational| {
             if decimal { Expr::Decimal(value.clone()) } else { Expr::Number(value.clone()) }
         };
-        // `0.3333333…` goes on, and is compared by the places that are there.
+        // `0.3333333…` goes on. It is compared by the places that are there.
         if decimal && self.peek() == Some(&Token::Symbol("…".into())) {
             self.at += 1;
         }
@@ -242,7 +242,7 @@ impl Parser<'_> {
             .ok_or_else(|| self.misplaced())
     }
 
-    /// The base that a subscript names, in digits or as a word: `_7`, `_{(7)}`, `_{\text{seven}}`.
+    /// Reads the base in a subscript, in digits or as a word: `_7`, `_{(7)}`, `_{\text{seven}}`.
     fn base(&mut self) -> Result<Option<u32>, Unread> {
         let grouped = self.peek() == Some(&Token::Open(Bracket::Group));
         if let Some(Token::Word(word)) = self.peek_at(usize::from(grouped)) {
@@ -258,8 +258,8 @@ impl Parser<'_> {
         })
     }
 
-    /// A variable with its index and primes; `e` and `i` where they are not bound; an unknown function
-    /// with its arguments.
+    /// Reads a variable with its index and primes, `e` and `i` if they are not bound, or an unknown function with
+    /// its arguments.
     fn symbol(&mut self, name: &str) -> Result<Value, Unread> {
         let mut full = name.to_owned();
         let mut index = None;
@@ -311,9 +311,8 @@ impl Parser<'_> {
         Ok(Value::Scalar(Expr::Symbol(full.into())))
     }
 
-    /// Whether `name(` applies a function: always for the letters that functions have, and for those
-    /// that they may have if the argument is a single sign, since `P(x)` is a polynomial and
-    /// `p(p+1)` a product.
+    /// Tells whether `name(` applies a function. The letters of functions always do. Letters that may be functions
+    /// do if the argument is a single sign, because `P(x)` is a polynomial and `p(p+1)` a product.
     fn is_application(&self, name: &str) -> bool {
         if self.peek() != Some(&Token::Open(Bracket::Round)) {
             return false;
@@ -327,7 +326,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `{MBCN}`, `{37}`, `{\text{max}}`: an index that is a name, not an expression.
+    /// Reads an index that is a name, not an expression: `{MBCN}`, `{37}`, `{\text{max}}`.
     fn literal_group(&mut self) -> Option<String> {
         let mut literal = String::new();
         let mut at = self.at + 1;
@@ -351,7 +350,7 @@ impl Parser<'_> {
         }
     }
 
-    /// An argument of a command: a group, or the next sign alone.
+    /// Reads an argument of a command: a group, or the next sign alone.
     fn argument(&mut self) -> Result<Expr, Unread> {
         let value = match self.peek() {
             Some(Token::Number { value, decimal }) => {
@@ -390,7 +389,7 @@ impl Parser<'_> {
         Ok(binomial(n, k))
     }
 
-    /// Expressions in round brackets.
+    /// Reads expressions in round brackets.
     fn arguments(&mut self) -> Result<Vec<Expr>, Unread> {
         self.expect(&Token::Open(Bracket::Round))?;
         let bars = std::mem::take(&mut self.bars);
@@ -400,7 +399,7 @@ impl Parser<'_> {
         items.into_iter().map(|item| self.scalar(item)).collect()
     }
 
-    /// A known function: `\sin^2 x`, `\log_2 8`, `\sin^{-1} x`, `gcd(a, b)`.
+    /// Reads a known function: `\sin^2 x`, `\log_2 8`, `\sin^{-1} x`, `gcd(a, b)`.
     fn call(&mut self, function: Function) -> Result<Expr, Unread> {
         let mut base = (function == Function::Log).then(|| integer(10));
         if self.take(&Token::Underscore) {
@@ -445,8 +444,10 @@ impl Parser<'_> {
         })
     }
 
-    /// What a function applies to without brackets: factors side by side, `2x` in `\sin 2x \cos x`. A
-    /// fraction of π goes on over its bar: `\cos 2\pi/3`.
+    /// Reads the argument of a function. Without brackets it is the factors side by side, `2x` in
+    /// `\sin 2x \cos x`. A fraction of π continues after its slash: `\cos 2
+    ///
+    /// i/3`.
     fn function_argument(&mut self) -> Result<Expr, Unread> {
         let negative = self.take(&Token::Minus);
         let bracketed = matches!(self.peek(), Some(Token::Open(Bracket::Round | Bracket::Square)));
@@ -465,7 +466,7 @@ impl Parser<'_> {
         Ok(if negative { Expr::Negate(Box::new(argument)) } else { argument })
     }
 
-    /// `\sum_{i=1}^{n} i^2`, the limits in either order.
+    /// Reads `\sum_{i=1}^{n} i^2`, with the limits in either order.
     fn fold(&mut self, kind: FoldKind) -> Result<Expr, Unread> {
         let (mut lower, mut to) = (None, None);
         for _ in 0..2 {
@@ -522,7 +523,7 @@ impl Parser<'_> {
         if rows == 0 {
             return Err(self.misplaced());
         }
-        // A row vector of numbers in a matrix's brackets is a matrix all the same.
+        // A row vector of numbers in a matrix's brackets is a matrix too.
         let matrix = Value::Matrix(Matrix { rows, columns, entries });
         Ok(match matrix {
             Value::Matrix(Matrix { rows: 1, columns: 1, mut entries }) => {
@@ -533,7 +534,7 @@ impl Parser<'_> {
     }
 }
 
-/// What a caret raises to.
+/// The exponent of a caret.
 enum Exponent {
     Value(Value),
     /// `90^\circ`
@@ -542,7 +543,7 @@ enum Exponent {
     Nothing,
 }
 
-/// Whether a fraction is `d/dx` or `dy/dx`, which is none.
+/// Tells whether a fraction is really `d/dx` or `dy/dx`.
 fn is_derivative(above: &Expr, below: &Expr) -> bool {
     let begins = |expr: &Expr| match expr {
         Expr::Symbol(name) => matches!(&**name, "d" | "∂"),

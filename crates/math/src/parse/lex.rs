@@ -1,4 +1,4 @@
-//! From text to tokens: LaTeX and plain maths in one pass, each character looked at once or twice.
+//! The way from text to tokens: LaTeX and plain maths in one pass, which reads each character once or twice.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -14,10 +14,10 @@ use crate::{
     unit::Unit,
 };
 
-/// How a text is read where LaTeX and plain writing differ.
+/// The way to read a text where LaTeX and plain writing differ.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reading {
-    /// `2,74` is a number, not a list of two.
+    /// True if `2,74` is a number and not a list of two.
     pub(crate) decimal_comma: bool,
 }
 
@@ -28,14 +28,14 @@ pub(super) struct Lexeme {
     pub(super) spaced: bool,
 }
 
-/// Numbers with more digits than this are not read. (Two plain numbers of any length are compared as
-/// text, before anything is parsed.)
+/// The most digits of a number that is read. (Two plain numbers of any length are compared as text, before
+/// anything is parsed.)
 const MAX_DIGITS: usize = 4_000;
 
-/// Texts with more tokens than this are not read.
+/// The most tokens of a text that is read.
 const MAX_TOKENS: usize = 200_000;
 
-/// Powers of ten beyond this are kept as powers.
+/// The largest power of ten that is written out. Larger ones are kept as powers.
 const MAX_EXPONENT: i64 = 1_000;
 
 /// Splits `text` into tokens.
@@ -82,18 +82,18 @@ struct Lexer<'a, 'b> {
     reading: Reading,
     lexemes: Vec<Lexeme>,
     spaced: bool,
-    /// Open brackets that one sees: inside of them a comma separates, and never groups digits.
+    /// The number of open visible brackets. Inside them a comma separates, and never groups digits.
     brackets: usize,
     matrices: usize,
-    /// Open `cases`, whose rows are a list.
+    /// The number of open `cases`, whose rows are a list.
     cases: usize,
-    /// Inside of `\text{…}` or `\mathrm{…}`: where it ends, and whether one letter alone is a word.
+    /// The end of the enclosing `\text{…}` or `\mathrm{…}`, and whether a single letter in it is a word.
     words_until: Option<(usize, bool)>,
-    /// Open groups, those of `\text` left out.
+    /// The number of open groups, without those of `\text`.
     groups: usize,
-    /// For fractions whose first argument is in braces: the number of open groups around it.
+    /// The number of open groups around each fraction whose first argument is in braces.
     numerators: Vec<usize>,
-    /// Arguments of `\frac` that are still to come where they are single signs: `\frac12` is 1/2.
+    /// The number of arguments of `\frac` still to come, if they are single signs: `\frac12` is 1/2.
     single_signs: u8,
 }
 
@@ -139,8 +139,8 @@ impl<'a> Lexer<'a, '_> {
         self.lexemes.push(Lexeme { token, spaced: std::mem::take(&mut self.spaced) });
     }
 
-    /// Takes the braces off a sign that stands alone in them for the sake of its spacing, as in
-    /// `2{:}3` and `28{\%}`; not after a caret, where `{+}` is an exponent.
+    /// Takes the braces off a sign that stands alone in them only for its spacing, as in `2{:}3` and `28{\%}`. It
+    /// does not do so after a caret, because `{+}` is an exponent there.
     fn lone_sign(&mut self) -> bool {
         let [.., before, open, sign] = self.lexemes.as_slice() else { return false };
         let lone = matches!(sign.token, Token::Percent | Token::Colon | Token::Relation(_));
@@ -207,7 +207,7 @@ impl<'a> Lexer<'a, '_> {
             ',' => Token::Comma,
             ';' => Token::Semicolon,
             '|' => Token::Bar,
-            // `x &= 1`, where lines are set below each other
+            // In `x &= 1` the sign sets lines below each other.
             '&' if self.matrices == 0 && self.rest().trim_start().starts_with('=') => {
                 self.spaced = true;
                 return Ok(());
@@ -219,7 +219,7 @@ impl<'a> Lexer<'a, '_> {
             ']' => Token::Close(Bracket::Square),
             '{' => Token::Open(Bracket::Group),
             '}' => Token::Close(Bracket::Group),
-            // Currency and dollar signs do not count, nor does a full stop that ends a sentence.
+            // Currency and dollar signs do not count. Neither does a full stop that ends a sentence.
             '$' | '€' | '£' | '¥' | '₹' | '`' | '"' | '“' | '”' => {
                 self.spaced = true;
                 return Ok(());
@@ -258,7 +258,7 @@ impl<'a> Lexer<'a, '_> {
         Ok(())
     }
 
-    /// `=`, and the ways to write `≤`, `≥` and `=` with it in front or doubled.
+    /// Reads `=`, and the spellings of `≤`, `≥` and `=` that begin with it.
     fn equals(&mut self) {
         use crate::value::Relation as R;
         let relation = match self.peek() {
@@ -271,7 +271,7 @@ impl<'a> Lexer<'a, '_> {
         self.push(Token::Relation(relation));
     }
 
-    /// A point that no digit follows: the end of a sentence or of a number such as `5.`, or the empty
+    /// Reads a point that no digit follows: the end of a sentence, the end of a number such as `5.`, or the empty
     /// bracket of `\right.`.
     fn full_stop(&mut self) -> Result<(), Unread> {
         if self.rest().starts_with("..") && !matches!(self.last(), Some(Token::Number { .. })) {
@@ -305,8 +305,8 @@ impl<'a> Lexer<'a, '_> {
         }
     }
 
-    /// Letters of other scripts and signs of no meaning are words; what cannot be part of a text, such
-    /// as a combining accent, is refused.
+    /// Reads letters of other scripts and signs of no meaning as words. It refuses characters that cannot be part
+    /// of a text, such as a combining accent.
     fn other(&mut self, c: char) -> Result<(), Unread> {
         let start = self.at - c.len_utf8();
         if c.is_alphabetic() || ('\u{1F000}'..='\u{1FAFF}').contains(&c) {
@@ -330,7 +330,7 @@ impl<'a> Lexer<'a, '_> {
             .is_some_and(|c| word::folded(c).is_ascii_digit())
     }
 
-    /// A number with its separators, decimal part, repeating decimals and exponent.
+    /// Reads a number with its separators, decimal part, repeating decimals and exponent.
     fn number(&mut self) -> Result<(), Unread> {
         let mut digits = String::new();
         if self.single_signs > 0
@@ -360,7 +360,7 @@ impl<'a> Lexer<'a, '_> {
             places = digits.len() - whole;
             decimal = true;
         }
-        // `3{,}5`: braces around a comma that separates no thousands make it a decimal comma.
+        // In `3{,}5` the comma has braces and separates no thousands, so it is a decimal comma.
         if !decimal && self.rest().starts_with("{,}") && self.digit_after(3) {
             self.at += 3;
             let whole = digits.len();
@@ -408,7 +408,7 @@ impl<'a> Lexer<'a, '_> {
         }
     }
 
-    /// The length of a separator here that exactly three digits follow: `1,234`, `1{,}234`, `1,\!234`,
+    /// Returns the length of the separator here, if exactly three digits follow it: `1,234`, `1{,}234`, `1,\!234`,
     /// `1\,234`, `1 234`.
     fn thousands_separator(&self) -> Option<usize> {
         const SEPARATORS: [&str; 16] = [
@@ -427,8 +427,8 @@ impl<'a> Lexer<'a, '_> {
         (three && !after.next().is_some_and(|c| c.is_ascii_digit())).then_some(separator)
     }
 
-    /// Whether the comma here is a decimal point: only where numbers are read as people write them,
-    /// and only if it can't be a separator of thousands.
+    /// Tells whether the comma here is a decimal point. It is one only if numbers are read as people write them,
+    /// and if it can't be a separator of thousands.
     fn decimal_comma(&self, digits_before: usize) -> bool {
         if !self.reading.decimal_comma || !self.rest().starts_with(',') || self.brackets > 0 {
             return false;
@@ -437,7 +437,7 @@ impl<'a> Lexer<'a, '_> {
         after > 0 && (after != 3 || digits_before > 3)
     }
 
-    /// The exponent in `1.2e-5`, directly after the digits.
+    /// Reads the exponent in `1.2e-5`, directly after the digits.
     fn exponent(&mut self) -> Option<i64> {
         let rest = self.rest();
         let after = rest.strip_prefix(['e', 'E'])?;
@@ -455,12 +455,12 @@ impl<'a> Lexer<'a, '_> {
         Some(exponent)
     }
 
-    /// A run of letters: a word, the name of a function, or variables side by side.
+    /// Reads a run of letters: a word, the name of a function, or variables side by side.
     fn letters(&mut self) -> Result<(), Unread> {
         let start = self.at;
         let letter = |c: char| word::folded(c).is_ascii_alphabetic();
         while let Some(c) = self.peek() {
-            // `a.m.` in a text
+            // The point is part of an abbreviation such as `a.m.` in a text.
             let point =
                 c == '.' && self.words_until.is_some() && self.rest()[1..].starts_with(letter);
             if !letter(c) && !point {
@@ -501,14 +501,14 @@ impl<'a> Lexer<'a, '_> {
         Ok(())
     }
 
-    /// The run just read, which names a value: that value, or only a word if a digit sticks to it
-    /// (`NaN1`) or something follows that it could apply to (`inf A`). In `∠INF` it is three points.
+    /// Pushes the run just read, which names a value. It is that value, or only a word if a digit sticks to it
+    /// (`NaN1`) or if it could apply to the next text (`inf A`). In `∠INF` it is three points.
     fn named(&mut self, run: &str, value: Constant, adjacent: bool) {
         let capitals = run.bytes().all(|b| b.is_ascii_uppercase());
         if capitals && matches!(self.last(), Some(Token::Symbol(_))) {
             return self.product(run);
         }
-        // Behind `\text{…}` it goes on as behind the word alone.
+        // The end of `\text{…}` does not separate the word from the text after it.
         let after = self.rest();
         let after = self.words_until.and_then(|_| after.strip_prefix('}')).unwrap_or(after);
         let touched = adjacent && matches!(self.last(), Some(Token::Number { .. }))
@@ -521,7 +521,7 @@ impl<'a> Lexer<'a, '_> {
         });
     }
 
-    /// Whether the `x` just read is a sign for times: `5 x 10^3`.
+    /// Tells whether the `x` just read is a sign for times: `5 x 10^3`.
     fn is_times(&self, run: &str) -> bool {
         let number = matches!(self.last(), Some(Token::Number { .. }));
         let ten = self.rest().trim_start().strip_prefix("10");
@@ -533,7 +533,7 @@ impl<'a> Lexer<'a, '_> {
             })
     }
 
-    /// Whether the `U` just read stands for a union: between two brackets.
+    /// Tells whether the `U` just read stands for a union: between two brackets.
     fn is_union(&self, run: &str) -> bool {
         let after = self.rest().trim_start();
         let after = after.strip_prefix("\\left").unwrap_or(after);
@@ -542,8 +542,8 @@ impl<'a> Lexer<'a, '_> {
             && after.starts_with(['(', '['])
     }
 
-    /// Whether the run just read is a unit of time, although a function has that name too: after a
-    /// number and with nothing to apply the function to.
+    /// Tells whether the run just read is a unit of time, although a function has that name too. It is one after a
+    /// number, if nothing follows that the function could apply to.
     fn is_time(&self, run: &str) -> bool {
         let after = self.rest().trim_start_matches(['}', ' ', '.', '$', ')']);
         matches!(run, "min" | "sec")
@@ -565,7 +565,7 @@ impl<'a> Lexer<'a, '_> {
         if self.is_time(run) || run == "in" && self.spaced && self.is_after_number() {
             return self.push(Token::Word(run.into()));
         }
-        // What follows a word is a word too: `96 years old`, `5 miles a day`.
+        // The run after a word is a word too: `96 years old`, `5 miles a day`.
         if self.spaced && matches!(self.last(), Some(Token::Word(_))) && word::plain(run).is_none()
         {
             return self.push(Token::Word(run.into()));
@@ -576,7 +576,7 @@ impl<'a> Lexer<'a, '_> {
         if run.len() == 1 {
             return self.push(Token::Symbol(run.into()));
         }
-        // `x=1orW`: a conjunction that swallowed its spaces.
+        // In `x=1orW` a conjunction swallowed its spaces.
         if adjacent
             && matches!(self.last(), Some(Token::Number { .. } | Token::Close(_)))
             && let Some((token, rest)) = conjunction(run)
@@ -585,7 +585,7 @@ impl<'a> Lexer<'a, '_> {
             self.push(token);
             return self.run(rest, false);
         }
-        // `sinx`, `lnx`, `sinxcosx`.
+        // A function may stick to its argument: `sinx`, `lnx`, `sinxcosx`.
         let function = (2..=6.min(run.len())).rev().find_map(|length| {
             let (name, rest) = (run.get(..length)?, run.get(length..)?);
             let known = length > 2 || name == "ln";
@@ -606,7 +606,7 @@ impl<'a> Lexer<'a, '_> {
             self.last(),
             Some(Token::Number { .. } | Token::Close(_) | Token::Degree | Token::Vulgar(_))
         );
-        // `in` is one only after a space, which was seen above: `5in` is a product.
+        // The unit `in` needs a space before it, which was tested above: `5in` is a product.
         let unit = after_number
             && run.len() > 1
             && run != "in"
@@ -621,7 +621,7 @@ impl<'a> Lexer<'a, '_> {
         self.product(run);
     }
 
-    /// Variables side by side.
+    /// Pushes variables side by side.
     fn product(&mut self, run: &str) {
         for letter in run.chars() {
             self.push(Token::Symbol(letter.to_string().into()));
@@ -630,7 +630,7 @@ impl<'a> Lexer<'a, '_> {
 
     fn command(&mut self) -> Result<(), Unread> {
         let rest = self.rest();
-        // JSON and Python leave doubled backslashes behind; in a matrix two of them end a row.
+        // JSON and Python leave doubled backslashes behind. In a matrix two backslashes end a row.
         if let Some(after) = rest.strip_prefix("\\\\") {
             let name = letters_of(after);
             let known = !name.is_empty() && !matches!(word::command(name), Command::Unknown);
@@ -655,7 +655,7 @@ impl<'a> Lexer<'a, '_> {
         let mut name = letters_of(after);
         if name.is_empty() {
             name = after.chars().next().map_or("", |c| &after[..c.len_utf8()]);
-            // `\(…\)` and `\[…\]` are dollars.
+            // `\(…\)` and `\[…\]` are like dollars.
             if matches!(name, "(" | ")" | "[" | "]" | "\n" | "") {
                 self.at += 1 + name.len();
                 self.spaced = true;
@@ -664,7 +664,7 @@ impl<'a> Lexer<'a, '_> {
         }
         let mut command = word::command(name);
         if matches!(command, Command::Unknown) {
-            // `\quadx`, `\cdotx`: a command that swallowed what follows it.
+            // In `\quadx` and `\cdotx` a command swallowed the letters after it.
             const PREFIXES: [&str; 9] =
                 ["qquad", "quad", "cdot", "times", "left", "right", "pi", "pm", "mp"];
             let found = PREFIXES.iter().find(|prefix| name.starts_with(**prefix));
@@ -706,14 +706,16 @@ impl<'a> Lexer<'a, '_> {
         Ok(())
     }
 
-    /// Whether what stands on the next line is an equation of its own: `x=1\\y=2`.
+    /// Tells whether the next line is an equation of its own: `x=1\\y=2`.
     fn equation_follows(&self) -> bool {
         let line = self.rest().split("\\\\").next().unwrap_or_default().trim_start();
         let start: String = line.chars().take(40).collect();
         start.find('=').is_some_and(|at| start[..at].contains(char::is_alphanumeric))
     }
 
-    /// Commands that need more than their name: `\mathbb{R}`, `\pmod{7}`, `\not=`.
+    /// Reads a command that needs more than its name: `\mathbb{R}`, `
+    ///
+    /// mod{7}`, `\not=`.
     fn named_command(&mut self, name: &str) -> Result<(), Unread> {
         self.at += 1 + name.len();
         match name {
@@ -746,7 +748,7 @@ impl<'a> Lexer<'a, '_> {
         }
     }
 
-    /// A letter with an accent is a name of its own; capital letters under a line are a segment.
+    /// Reads an accent. A letter with an accent is a name of its own; capital letters under a line are a segment.
     fn accent(&mut self, name: &str) -> Result<(), Unread> {
         let rest = self.rest().trim_start();
         let skipped = self.rest().len() - rest.len();
@@ -764,7 +766,7 @@ impl<'a> Lexer<'a, '_> {
         if segment { Ok(()) } else { Err(Unread::Command(name.into())) }
     }
 
-    /// Enters `\text{…}`: up to its closing brace, letters are words.
+    /// Enters `\text{…}`. Letters are words up to its closing brace.
     fn words(&mut self, lone_letters: bool) {
         let Some((_, length)) = self.argument() else { return };
         let end = self.at + length - 1;
@@ -773,7 +775,7 @@ impl<'a> Lexer<'a, '_> {
         self.spaced = true;
     }
 
-    /// The content of the braces that follow, and the length up to behind them.
+    /// Returns the content of the next braces, and the length up to their end.
     fn argument(&mut self) -> Option<(&'a str, usize)> {
         let rest = self.rest();
         let open = rest.len() - rest.trim_start().len();
@@ -781,7 +783,7 @@ impl<'a> Lexer<'a, '_> {
         let mut depth = 0_usize;
         let mut escaped = false;
         for (at, byte) in inside.bytes().enumerate() {
-            // Arguments inside of arguments are looked at again and again: it has to be paid for.
+            // Arguments inside arguments are read again and again, and that has to be paid for.
             if at % 64 == 0 && self.budget.spend(8).is_err() {
                 return None;
             }
@@ -805,7 +807,8 @@ impl<'a> Lexer<'a, '_> {
         let braced = self.last() == Some(&Token::Open(Bracket::Curly));
         match name.trim_end_matches('*') {
             "array" | "aligned" | "matrix" if begins && braced => {
-                // `\left\{\begin{array}…\end{array}\right.` is a system, and its brace has no partner.
+                // In `\left\{\begin{array}…\end{array}\right.` the array is a system, and its brace has no
+                // partner.
                 if name == "array" {
                     self.at += self.argument().map_or(0, |(_, end)| end);
                 }
@@ -827,7 +830,7 @@ impl<'a> Lexer<'a, '_> {
             }
             "pmatrix" | "bmatrix" | "matrix" | "Bmatrix" | "smallmatrix" | "array" => {
                 if begins {
-                    // The columns of an array: `{cc|c}`.
+                    // These are the columns of an array: `{cc|c}`.
                     if name == "array" {
                         self.at += self.argument().map_or(0, |(_, end)| end);
                     }
@@ -848,7 +851,7 @@ impl<'a> Lexer<'a, '_> {
     }
 }
 
-/// The length of the distance to the next row that may stand after `\\`: `[4pt]`.
+/// Returns the length of the distance to the next row that may stand after `\\`: `[4pt]`.
 fn skip_of(text: &str) -> usize {
     const UNITS: [&str; 8] = ["pt", "em", "ex", "mm", "cm", "in", "mu", "px"];
     let length = text.strip_prefix('[').and_then(|rest| Some(rest.split_once(']')?.0));
@@ -862,7 +865,8 @@ fn skip_of(text: &str) -> usize {
     }
 }
 
-/// The digits of an `\overline{…}` here: those that repeat for ever, in `0.1\overline{6}`.
+/// Returns the digits of an `\overline{…}` here, which repeat for ever, and the length of the command:
+/// `0.1\overline{6}`.
 fn period_of(text: &str) -> Option<(&str, usize)> {
     let after =
         ["\\overline", "\\bar", "\\dot"].iter().find_map(|start| text.strip_prefix(start))?;
@@ -875,12 +879,12 @@ fn period_of(text: &str) -> Option<(&str, usize)> {
     digits.then_some((period, text.len() - rest.len()))
 }
 
-/// Marks that print nothing: joiners, directions, byte order.
+/// Tells whether a mark prints nothing: joiners, directions, byte order.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{fe0f}' | '\u{ad}')
 }
 
-/// A conjunction at the beginning of a run of letters, and what follows it.
+/// Splits a run of letters into a conjunction at its beginning and the rest.
 fn conjunction(run: &str) -> Option<(Token, &str)> {
     let or = run.strip_prefix("or").map(|rest| (Token::Or, rest));
     or.or_else(|| run.strip_prefix("and").map(|rest| (Token::And, rest)))
@@ -898,7 +902,7 @@ fn ten_to(power: usize) -> BigInt {
     BigInt::from(10).pow(power as u32)
 }
 
-/// The number that ASCII digits write; 0 for none.
+/// Reads a number in ASCII digits; 0 if there are none.
 fn whole_number(digits: &str) -> BigInt {
     if digits.len() <= 18 {
         return BigInt::from(digits.parse::<u64>().unwrap_or(0));

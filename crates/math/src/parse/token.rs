@@ -1,3 +1,5 @@
+//! The tokens of formulas, one for each meaning.
+
 use num_rational::BigRational;
 
 use crate::{
@@ -5,8 +7,8 @@ use crate::{
     value::{NamedSet, Relation},
 };
 
-/// One sign of a formula, whatever it was written with: `\frac`, `\dfrac` and `\cfrac` are the same
-/// token, and so are `\le`, `\leq`, `<=` and `≤`.
+/// One sign of a formula, however it was written: `\frac`, `\dfrac` and `\cfrac` are the same token, and so are
+/// `\le`, `\leq`, `<=` and `≤`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     /// A number, and whether it was written with a decimal point or an exponent.
@@ -21,7 +23,7 @@ pub(super) enum Token {
     },
     /// A fraction in one sign: `½`.
     Vulgar(BigRational),
-    /// A variable by its name; `e` and `i` become constants in the parser, which knows what is bound.
+    /// A variable with its name. The parser, which knows the bound names, makes constants of `e` and `i`.
     Symbol(Box<str>),
     /// A word of text, or of no mathematical meaning.
     Word(Box<str>),
@@ -77,7 +79,7 @@ pub(super) enum Bracket {
     Round,
     /// `[`
     Square,
-    /// `\{`, the braces that one sees.
+    /// `\{`, the visible braces.
     Curly,
     /// `{`, the braces that only group.
     Group,

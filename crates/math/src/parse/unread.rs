@@ -1,8 +1,10 @@
+//! The reasons why a text could not be parsed.
+
 use std::fmt;
 
 use crate::{budget::OverBudget, expr::MAX_DEPTH};
 
-/// Why a text was not read.
+/// The reason why a text was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
     Empty,
@@ -12,7 +14,7 @@ pub(crate) enum Unread {
     Sign(char),
     /// Words where a number was expected.
     Words(Box<str>),
-    /// Something is missing or too much after so many signs.
+    /// The number of the sign at which something is missing or too much.
     Misplaced(usize),
     TooDeep,
     TooLong,

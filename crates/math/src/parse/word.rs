@@ -1,4 +1,4 @@
-//! What names mean: LaTeX commands, function names in plain text, and single signs.
+//! The meanings of names: LaTeX commands, function names in plain text, and single signs.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -9,22 +9,22 @@ use crate::{
     value::{NamedSet, Relation},
 };
 
-/// What a LaTeX command is to the lexer.
+/// The meaning of a LaTeX command to the lexer.
 pub(super) enum Command {
     Token(Token),
     /// Layout without meaning: `\left`, `\,`, `\displaystyle`.
     Nothing,
-    /// Layout with one argument that has no meaning either: `\hspace{1em}`.
+    /// Layout with one argument, both without meaning: `\hspace{1em}`.
     NothingWith,
-    /// Its argument is text: `\text{…}`.
+    /// A command whose argument is text: `\text{…}`.
     Text,
-    /// Its argument is set upright: one letter is a symbol, several are a word.
+    /// A command whose argument is set upright. A single letter is a symbol, several letters are a word.
     Upright,
-    /// Its argument stands for itself: `\mathbf{x}`, `\boxed{5}`.
+    /// A command whose argument stands for itself: `\mathbf{x}`, `\boxed{5}`.
     Transparent,
-    /// Takes two arguments, of which the second stands for itself: `\textcolor{red}{5}`.
+    /// A command with two arguments, the second of which stands for itself: `\textcolor{red}{5}`.
     Coloured,
-    /// `\bar`, `\hat`: with it a letter is another name; over capital letters it is a segment.
+    /// An accent, `\bar` or `\hat`. A letter with it is another name; capital letters under it are a segment.
     Accent,
     Begin,
     End,
@@ -124,7 +124,7 @@ pub(super) fn command(name: &str) -> Command {
     Command::Token(token)
 }
 
-/// The sets that `\mathbb{…}` names.
+/// Returns the set that a letter in `\mathbb{…}` names.
 pub(super) fn named_set(letter: char) -> Option<NamedSet> {
     Some(match letter {
         'N' | 'ℕ' => NamedSet::Naturals,
@@ -137,7 +137,7 @@ pub(super) fn named_set(letter: char) -> Option<NamedSet> {
     })
 }
 
-/// The set that a phrase names. Where there is no solution, the set of solutions is empty.
+/// Returns the set that a phrase names. A question without a solution has an empty set of solutions.
 pub(super) fn set(text: &str) -> Option<NamedSet> {
     Some(match text {
         "no solution" | "no solutions" | "no real solution" | "no real solutions" | "empty set"
@@ -153,7 +153,7 @@ pub(super) fn set(text: &str) -> Option<NamedSet> {
     })
 }
 
-/// A function by its name in plain text.
+/// Returns the function with a name in plain text.
 pub(super) fn function(name: &str) -> Option<Function> {
     Some(match name {
         "sin" => Function::Sin,
@@ -185,7 +185,7 @@ pub(super) fn function(name: &str) -> Option<Function> {
     })
 }
 
-/// What a run of letters means in plain text, when it is more than letters.
+/// Returns the meaning of a run of letters in plain text, if it has one.
 pub(super) fn plain(word: &str) -> Option<Token> {
     Some(match word {
         "and" | "And" | "AND" => Token::And,
@@ -202,8 +202,8 @@ pub(super) fn plain(word: &str) -> Option<Token> {
     })
 }
 
-/// The value that a word names where programs print it, in any case of letters. `Nan` is somebody's
-/// name.
+/// Returns the value that programs print as this word. Infinity may be in any case of letters. `Nan` does not
+/// count, because it is somebody's name.
 pub(super) fn value(word: &str) -> Option<Constant> {
     let infinite = ["inf", "infty", "infinity"].iter().any(|name| word.eq_ignore_ascii_case(name));
     match word {
@@ -213,7 +213,7 @@ pub(super) fn value(word: &str) -> Option<Constant> {
     }
 }
 
-/// The canonical name of a Greek letter.
+/// Returns the canonical name of a Greek letter.
 fn greek(name: &str) -> Option<&'static str> {
     const NAMES: [(&str, &str); 43] = [
         ("alpha", "α"),
@@ -263,7 +263,7 @@ fn greek(name: &str) -> Option<&'static str> {
     NAMES.iter().find(|(latex, _)| *latex == name).map(|(_, letter)| *letter)
 }
 
-/// What a single sign outside of ASCII means.
+/// Returns the meaning of a single sign outside of ASCII.
 pub(super) fn sign(c: char) -> Option<Token> {
     let vulgar = |n: i64, d: i64| Token::Vulgar(BigRational::new(n.into(), d.into()));
     Some(match c {
@@ -326,7 +326,7 @@ pub(super) fn sign(c: char) -> Option<Token> {
     })
 }
 
-/// The digit that a superscript or subscript stands for.
+/// Returns the digit of a superscript or subscript, and whether it is a superscript.
 pub(super) fn small_digit(c: char) -> Option<(u32, bool)> {
     let superscript = match c {
         '⁰' => 0,
@@ -340,7 +340,7 @@ pub(super) fn small_digit(c: char) -> Option<(u32, bool)> {
     Some((superscript, true))
 }
 
-/// ASCII for a sign that only looks different: full-width forms, mathematical and other digits.
+/// Returns the ASCII form of a sign that only looks different: full-width forms, mathematical and other digits.
 pub(super) fn folded(c: char) -> char {
     let ascii = |offset: u32, base: u8| char::from(base + (offset % 10) as u8);
     match c as u32 {
@@ -354,7 +354,8 @@ pub(super) fn folded(c: char) -> char {
     }
 }
 
-/// Words that say more than what is counted: after them a number is not just a number with a noun.
+/// Tells whether a word says more than what is counted. A number before such a word is not just a number with a
+/// noun.
 pub(super) fn changes_meaning(word: &str) -> bool {
     const WORDS: [&str; 55] = [
         "inf",
@@ -418,7 +419,7 @@ pub(super) fn changes_meaning(word: &str) -> bool {
     !segment && WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// The base that a word names: `1002_{\text{three}}`.
+/// Returns the base that a word names: `1002_{\text{three}}`.
 pub(super) fn number(word: &str) -> Option<u32> {
     const WORDS: [&str; 11] = [
         "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -427,12 +428,12 @@ pub(super) fn number(word: &str) -> Option<u32> {
     u32::try_from(at).ok().map(|at| at + 2)
 }
 
-/// What a word multiplies a number by: `5 million`, `3 dozen`.
+/// Returns the factor that a word multiplies a number by: `5 million`, `3 dozen`.
 pub(super) fn multiplier(word: &str) -> Option<Expr> {
     if word.eq_ignore_ascii_case("dozen") {
         return Some(Expr::Number(BigInt::from(12).into()));
     }
-    // Not `K`, which is Kelvin.
+    // A capital `K` is not read, because it is Kelvin.
     if word == "k" {
         return Some(Expr::Number(BigInt::from(1000).into()));
     }
@@ -451,7 +452,7 @@ pub(super) fn multiplier(word: &str) -> Option<Expr> {
     Some(Expr::Number(BigInt::from(10).pow(power).into()))
 }
 
-/// Abbreviations of units that are not converted into each other here.
+/// Tells whether a word is an abbreviation of a unit that is not converted here.
 pub(super) fn is_unit(word: &str) -> bool {
     matches!(
         word,
@@ -477,7 +478,7 @@ pub(super) fn is_unit(word: &str) -> bool {
     )
 }
 
-/// Short words that are words, although as letters they could be a product.
+/// Tells whether a short run of letters is a word, although it could be a product.
 pub(super) fn is_short_word(word: &str) -> bool {
     const WORDS: [&str; 44] = [
         "yes", "no", "odd", "even", "all", "none", "red", "men", "day", "the", "per", "one", "two",

@@ -1,4 +1,4 @@
-//! What is the same and what is not, through the whole verifier.
+//! Tests of the whole verifier: which answers are the same, and which are not.
 
 use super::*;
 
@@ -194,7 +194,7 @@ fn what_does_not() {
     }
 }
 
-/// As products of letters they would cancel, and a digit on them would be a factor.
+/// Read as products of letters these names would cancel, and a digit at their end would be a factor.
 #[test]
 fn names_that_programs_print_are_no_products_of_letters() {
     let fold = |name: &str| {
@@ -267,7 +267,7 @@ fn what_is_no_number_equals_nothing() {
     }
 }
 
-/// `Nan` is somebody, `\inf A` the greatest lower bound of a set, and N, A and F may be points.
+/// `Nan` is somebody's name, `\inf A` is the greatest lower bound of a set, and N, A and F may be points.
 #[test]
 fn names_of_values_may_be_other_names() {
     let points = judge("\\angle INF", "\\boxed{\\angle FNI}");
@@ -307,7 +307,7 @@ fn lowest_terms_count_where_they_are_asked_for() {
     }
 }
 
-/// The question's own expression is the right value, and no answer.
+/// The question's own expression has the right value, but is no answer.
 #[test]
 fn an_answer_is_evaluated_where_that_is_asked_for() {
     let strict = Verifier { evaluated: true, ..Verifier::default() };

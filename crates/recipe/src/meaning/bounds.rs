@@ -1,8 +1,10 @@
+//! Checks that products of a recipe's numbers, such as completions in a step, are not too large.
+
 use super::Checks;
 use crate::{NewModel, bounds};
 
 impl Checks<'_> {
-    /// Products of numbers that are each within their bounds.
+    /// Checks products of numbers. Each number alone is within its bounds.
     pub(super) fn bounds(&mut self) {
         let recipe = self.recipe;
         self.completions(
@@ -15,7 +17,7 @@ impl Checks<'_> {
         let data = &recipe.data;
         let split_off = data.heldout.is_none() && data.heldout_split.is_none();
         let prompts = match (recipe.eval.prompts, data.heldout_size) {
-            (0, _) if !split_off => None, // How many a file has is known when it is read.
+            (0, _) if !split_off => None, // A file's prompts are counted when it is read.
             (most, size) if split_off && (most == 0 || most > size) => {
                 Some(("data.heldout_size", size))
             }
@@ -29,7 +31,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Completions that are kept at once.
+    /// Checks the number of completions that are kept at once.
     fn completions(&mut self, factors: [(&str, usize); 2], of: &str) {
         let [(prompts, many), (each, samples)] = factors;
         let all = many as u128 * samples as u128;
@@ -47,7 +49,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Values of the largest matrix and of all; with a vocabulary of the tokenizer's, those without it.
+    /// Checks the number of values in the largest matrix and in the whole model. If the vocabulary is the
+    /// tokenizer's, its matrices are not counted.
     fn parameters(&mut self, model: &NewModel) {
         let NewModel { hidden_size, layers, heads, kv_heads, intermediate_size, .. } = *model;
         let [hidden, layers, inner] = [hidden_size, layers, intermediate_size].map(|of| of as u128);

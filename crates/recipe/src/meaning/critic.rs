@@ -1,8 +1,10 @@
+//! Checks of the critic's settings, and of groups of one.
+
 use super::Checks;
 use crate::{ComputeType, CriticKind, Dynamic};
 
 impl Checks<'_> {
-    /// What only a critic makes sense of, and what a critic asks for.
+    /// Checks the settings that make sense only with a critic, and those that a critic needs.
     pub(super) fn critic(&mut self) {
         let recipe = self.recipe;
         if recipe.has_critic() {

@@ -1,8 +1,10 @@
+//! Checks of the settings of inference servers, of several devices, and of the importance range.
+
 use super::Checks;
 use crate::{DeviceKind, GradSync};
 
 impl Checks<'_> {
-    /// A range has its smaller end first.
+    /// Checks that the range of importance goes from below 1 to above 1.
     pub(super) fn importance(&mut self) {
         if let Some([low, high]) = self.recipe.loss.importance_range
             && !((0.0..1.0).contains(&low) && high > 1.0 && high.is_finite())
@@ -18,7 +20,7 @@ impl Checks<'_> {
         }
     }
 
-    /// What several devices need.
+    /// Checks the settings that several devices need.
     pub(super) fn devices(&mut self) {
         let device = &self.recipe.device;
         if device.sync == GradSync::Collective
@@ -34,7 +36,7 @@ impl Checks<'_> {
         }
     }
 
-    /// What inference servers need.
+    /// Checks the settings that inference servers need.
     pub(super) fn engine(&mut self) {
         let rollout = &self.recipe.rollout;
         let engine = &rollout.engine;
@@ -58,7 +60,7 @@ impl Checks<'_> {
                 "name each server once; rollout.max_sequences says how much each does at once",
             );
         }
-        // The log-probabilities that come with tokens would be of another distribution than the trainer's.
+        // The log-probabilities that come with the tokens would belong to another distribution than the trainer's.
         if rollout.top_p < 1.0 || rollout.top_k > 0 {
             let (key, value) = match rollout.top_k {
                 0 => ("rollout.top_p", format!("{:?}", rollout.top_p)),

@@ -1,8 +1,10 @@
+//! Checks of the environment's settings.
+
 use super::Checks;
 use crate::{Environment, EnvironmentKind, RewardKind, Task};
 
 impl Checks<'_> {
-    /// What an environment needs, and who needs an environment.
+    /// Checks the settings that an environment needs, and the settings that need an environment.
     pub(super) fn environment(&mut self) {
         let environment = &self.recipe.environment;
         let kind = environment.kind;
@@ -10,7 +12,7 @@ impl Checks<'_> {
             self.environment_servers(environment);
         }
         let needs = |task: &Task| match task {
-            // Others may play the game too.
+            // A server or a program may play the game too.
             Task::Guessing { .. }
                 if !matches!(kind, EnvironmentKind::OpenEnv | EnvironmentKind::Own) =>
             {

@@ -1,8 +1,10 @@
+//! Checks of the prompt memory's settings.
+
 use super::Checks;
 use crate::{Memory, Reward};
 
 impl Checks<'_> {
-    /// What needs groups of several.
+    /// Checks the settings that need groups of several completions.
     pub(super) fn sampling(&mut self) {
         let (sampling, group_size) = (&self.recipe.sampling, self.recipe.rollout.group_size);
         if sampling.memory.is_some() && group_size == 1 {
@@ -18,7 +20,8 @@ impl Checks<'_> {
 
     pub(super) fn memory(&mut self) {
         let Reward { right, wrong, .. } = self.recipe.reward;
-        // Of numbers between two ends: half of them at each. Shown without the rounding of binary.
+        // The variance of numbers between two ends is largest if half of them are at each end. It is shown without
+        // the rounding of binary numbers.
         let largest = (right - wrong).powi(2) / 4.0;
         let short = |number: f64| number as f32;
         if let Some(Memory::Variance { min_variance, .. }) = self.recipe.sampling.memory

@@ -1,6 +1,6 @@
-//! `--set` on a document that was not read from TOML, and so has no text of TOML to edit.
+//! Overrides of a document that was not read from TOML, so that there is no TOML text to edit.
 //!
-//! For the places of errors every override stands as a line of its own below the file's text.
+//! Errors need a place in a text. So every override is shown as a line of its own below the file's text.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -12,10 +12,10 @@ use toml::{
 use super::Override;
 use crate::error::RecipeError;
 
-/// What stands in front of an override below the text.
+/// The text in front of an override below the file's text.
 const MARK: &str = "--set ";
 
-/// The file's text, and below it a line for every override.
+/// Returns the file's text, with a line for every override below it.
 pub(crate) fn below(text: &str, overrides: &[Override]) -> String {
     let mut shown = text.to_owned();
     for set in overrides {
@@ -28,13 +28,13 @@ pub(crate) fn below(text: &str, overrides: &[Override]) -> String {
     shown
 }
 
-/// Puts every override in its place, in their order. `shown` is what [`below`] made of them.
+/// Puts every override in its place, in their order. `shown` is the text that [`below`] made of them.
 pub(crate) fn insert<'set>(
     document: &mut DeTable<'set>,
     overrides: &'set [Override],
     shown: &str,
 ) -> Result<(), RecipeError> {
-    // They are the end of the text, so their places are found from there.
+    // The overrides are the end of the text, so their places are counted from there.
     let mut end = shown.len();
     let mut starts = Vec::new();
     for set in overrides.iter().rev() {
@@ -52,17 +52,18 @@ pub(crate) fn insert<'set>(
         let parent = descend(document, tables, &place).map_err(|key| set.inside_a_value(&key))?;
         let blank = value.len() - value.trim_start().len();
         let at = place.end + 1 + blank;
-        // As in `Override::parse`: what is no TOML is a text.
+        // As in `Override::parse`, a value that is no TOML is a string.
         let value = value.trim();
         let value = DeValue::parse(value)
             .unwrap_or_else(|_| Spanned::new(0..value.len(), DeValue::String(value.into())));
-        parent.remove(last.as_str()); // Or the old key, and its place, would stay.
+        parent.remove(last.as_str()); // Otherwise the old key and its place would stay.
         parent.insert(Spanned::new(place, Cow::Borrowed(last)), shifted(value, at));
     }
     Ok(())
 }
 
-/// The table at `path`, made where it is missing; else the dotted name of the key that is none.
+/// Returns the table at `path`, and makes it if it is missing. If a key of the path is no table, its dotted name
+/// is the error.
 fn descend<'doc, 'set>(
     root: &'doc mut DeTable<'set>,
     path: &'set [String],
@@ -94,7 +95,7 @@ fn remove<'set>(table: &mut DeTable<'set>, path: &[String]) -> Option<Spanned<De
     }
 }
 
-/// The value with all its places moved on by `by`.
+/// Returns the value with all its places moved on by `by` bytes.
 fn shifted<'v>(value: Spanned<DeValue<'v>>, by: usize) -> Spanned<DeValue<'v>> {
     let moved = |span: Range<usize>| span.start + by..span.end + by;
     let span = moved(value.span());

@@ -1,4 +1,4 @@
-//! From a YAML tree to the document that TOML gives, which all checks of a recipe walk.
+//! Turns a YAML tree into the document that TOML gives. All checks of a recipe walk that document.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -10,9 +10,9 @@ use toml::{
 use super::{Entry, Kind, Node, Problem, Scalar, problem};
 use crate::{Recipe, shape::is_table_at};
 
-/// The tables of a recipe, with the places of the YAML text.
+/// Returns the tables of a recipe, with their places in the YAML text.
 ///
-/// A table that is no `{…}` has the place of its key, as a TOML table has that of its header.
+/// A table without `{…}` has the place of its key, as a TOML table has the place of its header.
 pub(crate) fn document(tree: Option<&Node>) -> Result<DeTable<'_>, Problem> {
     match tree {
         None => Ok(DeTable::new()),
@@ -42,7 +42,7 @@ fn table<'tree>(
         .collect()
 }
 
-/// `header` is the place of the key, if the value has one of its own.
+/// Converts a value. `header` is the place of its key, if it has one of its own.
 fn value<'tree>(
     node: &'tree Node,
     header: Option<Range<usize>>,
@@ -61,7 +61,7 @@ fn value<'tree>(
                 true => format!("write `{key}: {{}}`, or keys below it"),
                 false => format!("leave `{key}` out: it then has its default"),
             };
-            // Nothing at all has no place, so the key is pointed at.
+            // A missing value has no place, so the error points at the key.
             let place = header.filter(|_| place.is_empty()).unwrap_or(place);
             return refuse(&place, message, "nothing here", &help);
         }

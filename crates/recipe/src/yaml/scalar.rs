@@ -1,9 +1,9 @@
-//! What a scalar without quotes is.
+//! The meaning of YAML scalars without quotes.
 //!
-//! YAML 1.2 and its readers since 2009 say one thing, YAML 1.1 and with it PyYAML another: `no` is a
-//! truth value there and a text here, `010` is eight there and ten here. A file that means two
-//! things is refused where it does. Only numbers such as `1e-6`, which PyYAML takes for a text and
-//! everybody means as a number, are read by YAML 1.2 alone.
+//! YAML 1.2 of 2009 and its readers say one thing, YAML 1.1 and PyYAML another. For YAML 1.1, `no` is a truth
+//! value and `010` is eight; for YAML 1.2, `no` is a text and `010` is ten. A file is refused at a scalar that
+//! means two things. Only numbers such as `1e-6` are read by YAML 1.2 alone: PyYAML takes them for texts, but
+//! everybody means numbers.
 
 /// A scalar, by YAML 1.2's core schema.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,13 +16,13 @@ pub enum Scalar {
     Number(String),
     /// Anything else, and everything in quotes.
     Text(String),
-    /// What readers of YAML disagree about.
+    /// A text that readers of YAML disagree about.
     Unclear {
-        /// As it stands in the file.
+        /// The text as it stands in the file.
         text: String,
-        /// What the readers take it for.
+        /// The values that readers take it for.
         readings: &'static str,
-        /// What to write instead.
+        /// The text to write instead, as advice.
         remedy: String,
     },
 }
@@ -78,7 +78,7 @@ pub(super) fn plain(text: &str) -> Scalar {
     Scalar::Text(text.to_owned())
 }
 
-/// A number of YAML's core schema, as TOML writes it.
+/// Returns a number of YAML's core schema as TOML writes it.
 fn number(text: &str) -> Option<String> {
     let (sign, rest) = match text.strip_prefix(['-', '+']) {
         Some(rest) => (&text[..1], rest),
@@ -115,7 +115,7 @@ fn number(text: &str) -> Option<String> {
     if none || !digits(whole) || !fraction.is_none_or(digits) {
         return None;
     }
-    // TOML wants digits on both sides of a point, and no zeros before the others.
+    // TOML wants digits on both sides of a point, and no leading zeros.
     let whole = whole.trim_start_matches('0');
     let whole = if whole.is_empty() { "0" } else { whole };
     let fraction = fraction
@@ -124,7 +124,7 @@ fn number(text: &str) -> Option<String> {
     Some(format!("{sign}{whole}{fraction}{exponent}"))
 }
 
-/// The digits of a whole number that begins with a needless zero.
+/// Returns the digits of a whole number that begins with a needless zero.
 fn octal_once(text: &str) -> Option<&str> {
     let digits = text.trim_start_matches(['-', '+']);
     let is_octal = digits.len() > 1 && digits.starts_with('0');
@@ -132,7 +132,7 @@ fn octal_once(text: &str) -> Option<&str> {
         .then_some(digits)
 }
 
-/// `1:30`, which is ninety to YAML 1.1.
+/// Tells whether a text is like `1:30`, which is ninety in YAML 1.1.
 fn is_sexagesimal(text: &str) -> bool {
     let digits = text.trim_start_matches(['-', '+']);
     let whole = digits.split_once('.').map_or(digits, |(whole, _)| whole);

@@ -1,4 +1,4 @@
-//! A document as TOML text: what the run folder keeps of a recipe in YAML.
+//! A document as TOML text. The run folder keeps a recipe in YAML in this form.
 
 use toml::{
     Spanned,
@@ -6,7 +6,7 @@ use toml::{
 };
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value};
 
-/// The document as TOML, its keys in the order of their places.
+/// Returns the document as TOML, with its keys in the order of their places.
 pub(crate) fn to_toml(document: &DeTable<'_>) -> String {
     let mut text = DocumentMut::new();
     *text.as_table_mut() = table(document);
@@ -15,7 +15,7 @@ pub(crate) fn to_toml(document: &DeTable<'_>) -> String {
 
 fn table(entries: &DeTable<'_>) -> Table {
     let mut table = Table::new();
-    table.set_implicit(true); // A header of its own only where it has keys.
+    table.set_implicit(true); // It gets a header only if it has keys.
     for (key, value) in in_order(entries) {
         table.insert(key, item(value));
     }

@@ -1,11 +1,13 @@
+//! Words that announce the letter of an answer, in several languages.
+
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Words that announce an answer, with what links them to it.
+/// The words that announce an answer, with the words that link them to it.
 ///
-/// The languages are those of the multilingual multiple-choice sets. Every part is of bounded
-/// reach, apart from white space and emphasis, so that a search is linear.
+/// The languages are those of the multilingual multiple-choice sets. Every part has a bounded reach, apart from
+/// white space and emphasis, so that a search takes linear time.
 static MARKER: LazyLock<Regex> = LazyLock::new(|| {
     let words = [
         r"answers?(?:\s[^.:\n]{0,40}?)?",
@@ -22,17 +24,17 @@ static MARKER: LazyLock<Regex> = LazyLock::new(|| {
         .expect("the pattern is a constant")
 });
 
-/// Where something is announced: the places behind the markers.
+/// Finds the places behind the markers, where something is announced.
 pub(super) fn places(text: &str) -> impl Iterator<Item = usize> {
     MARKER.find_iter(text).map(|found| found.end())
 }
 
-/// A text without the dress and the words that models put before a letter.
+/// Returns a text without the dress and the words that models put before a letter.
 pub(super) fn undressed(text: &str) -> &str {
     const WORDS: [&str; 8] =
         ["option", "choice", "letter", "therefore", "thus", "clearly", "the ", "选项"];
     let mut bare = without_dress(text);
-    // Four words at the most, so that a text full of them costs no more than any other.
+    // At most four words are removed, so that a text full of them costs no more than any other.
     for _ in 0..4 {
         let rest = WORDS.iter().find_map(|word| {
             let (head, rest) = bare.split_at_checked(word.len())?;

@@ -1,3 +1,5 @@
+//! One running copy of a user's verifier program, with a thread for each of its pipes.
+
 use std::{
     collections::VecDeque,
     io::{self, BufRead as _, BufReader, Read, Write as _},
@@ -11,46 +13,47 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes of an answer, its line break left out.
+/// The most bytes of an answer, without its line break.
 const MAX_LINE: usize = 1 << 20;
 
-/// How often somebody who waits looks whether to go on.
+/// The time after which a waiting thread looks whether to go on.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Bytes of stderr that are kept for the error text.
+/// The most bytes of stderr that are kept for the error text.
 const LAST_WORDS: usize = 4096;
 
 /// One running copy of the program.
 ///
-/// Each of its three pipes has a thread, because a program may write before it reads, or not read
-/// at all: whoever asks then waits for the answer alone, and that wait has an end. The threads end
-/// with the pipes; dropping the copy kills the program and thereby closes them.
+/// Each of the program's three pipes has a thread, because a program may write before it reads, or not read at
+/// all. The caller then waits for the answer alone, and that wait has an end. The threads end with the pipes.
+/// Dropping the copy kills the program, which closes the pipes.
 pub(super) struct Process {
     guard: Option<Guard>,
     child: Child,
-    /// None when its stdin is closed, or will be as soon as it has read what is written.
+    /// The requests to write. `None` if stdin is closed, or will be as soon as the program has read the written
+    /// requests.
     requests: Option<Sender<Vec<u8>>>,
     answers: Receiver<Result<Vec<u8>, String>>,
     stderr: Arc<Mutex<VecDeque<u8>>>,
-    /// Nothing ever comes, and it disconnects when all of stderr was read.
+    /// A channel that never carries anything. It disconnects when all of stderr was read.
     stderr_read: Receiver<()>,
     reaped: Option<ExitStatus>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 pub(super) enum Fault {
-    /// None came in time.
+    /// No answer came in time.
     TimeOut,
     /// The program closed its stdout, most likely by ending.
     Ended,
-    /// Nobody waits for it any more.
+    /// Nobody waits for the answer any more.
     Cancelled,
-    /// It wrote something else, in words.
+    /// The program wrote something else, described in words.
     Nonsense(String),
 }
 
 impl Process {
-    /// Starts the program, and with it whatever ends it should this process be killed.
+    /// Starts the program, and a guard that ends it should this process be killed.
     pub(super) fn start(program: &[String]) -> io::Result<Self> {
         let [name, arguments @ ..] = program else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is named"));
@@ -58,8 +61,8 @@ impl Process {
         let mut command = std::process::Command::new(name);
         command.args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A group of its own: what the program starts is killed with it, and a Ctrl-C, after which
-        // a run finishes its step, is not for it.
+        // The program gets a group of its own. Everything that it starts is then killed with it. It also gets no
+        // Ctrl-C, after which a run still finishes its step.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn()?;
@@ -67,7 +70,7 @@ impl Process {
 
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (requests, asked) = channel::<Vec<u8>>();
-        // One answer ahead at most: a program that writes without end fills its pipe, not memory.
+        // At most one answer waits. A program that writes without end fills its pipe, not memory.
         let (answer, answers) = sync_channel(1);
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         let (all_read, stderr_read) = channel::<()>();
@@ -85,7 +88,7 @@ impl Process {
         };
         spawn("verifier stdin", move || {
             while let Ok(request) = asked.recv() {
-                // A program that ended or closed its stdin is noticed by the answer that lacks.
+                // A program that ended or closed its stdin is noticed because its answer is missing.
                 if stdin.write_all(&request).and_then(|()| stdin.flush()).is_err() {
                     return;
                 }
@@ -99,7 +102,7 @@ impl Process {
         Ok(process)
     }
 
-    /// The line that the program answers with, unless that takes too long or nobody waits for it any more.
+    /// Asks the program and returns its line, unless that takes too long or nobody waits for it any more.
     pub(super) fn ask(
         &mut self,
         request: Vec<u8>,
@@ -125,17 +128,17 @@ impl Process {
         }
     }
 
-    /// Closes its stdin, at which a program should end.
+    /// Closes the program's stdin, at which the program should end.
     pub(super) fn close(&mut self) {
         self.requests = None;
     }
 
-    /// Whether the program has ended by itself, or does so before `deadline`.
+    /// Tells whether the program has ended by itself, or does so before `deadline`.
     pub(super) fn has_ended(&mut self, deadline: Instant) -> bool {
         loop {
             if self.reaped.is_none() {
                 self.reaped = self.child.try_wait().ok().flatten();
-                // The number may be another process's from now on.
+                // The program's number may be another process's from now on.
                 if self.reaped.is_some() {
                     drop(self.guard.take());
                 }
@@ -147,7 +150,7 @@ impl Process {
         }
     }
 
-    /// How a program ended that has closed its stdout, in words.
+    /// Says in words how a program ended that has closed its stdout.
     pub(super) fn how_it_ended(&mut self, deadline: Instant) -> String {
         self.close();
         self.has_ended(deadline);
@@ -157,9 +160,9 @@ impl Process {
         }
     }
 
-    /// Ends the program and what it started.
+    /// Ends the program and everything that it started.
     pub(super) fn kill(&mut self) {
-        // Before the program is waited for, whose number may be another's from then on.
+        // The guard goes before the program is waited for. From then on the program's number may be another's.
         drop(self.guard.take());
         // The number of a process that was waited for may be another's by now.
         if self.reaped.is_some() {
@@ -174,10 +177,10 @@ impl Process {
         self.reaped = self.child.wait().ok();
     }
 
-    /// The end of a killed program's stderr, as the end of a sentence; empty when there is none.
+    /// Returns the end of a killed program's stderr, as the end of a sentence. It is empty if there is none.
     pub(super) fn last_words(&self) -> String {
-        // What it wrote just before it ended may still be on its way through the pipe; but a pipe
-        // that something else holds open has no end to wait for.
+        // The last words of a program may still be on their way through the pipe. But a pipe that something else
+        // holds open has no end to wait for.
         let _ = self.stderr_read.recv_timeout(Duration::from_millis(100));
         let mut kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(kept.make_contiguous()).trim().to_owned();
@@ -185,8 +188,8 @@ impl Process {
     }
 }
 
-/// A shell that waits for the end of its stdin, which only this process holds open, and then kills a group of processes. A
-/// hung program would outlive a killed run otherwise, and with it whatever it holds.
+/// A shell that waits for the end of its stdin, which only this process holds open, and then kills a group of
+/// processes. Otherwise a hung program would outlive a killed run, and keep everything that it holds.
 struct Guard(Child);
 
 impl Guard {
@@ -196,7 +199,7 @@ impl Guard {
         shell.args(["-c", "read -r _; kill -s KILL -- -$0 2>/dev/null", &child.id().to_string()]);
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         std::os::unix::process::CommandExt::process_group(&mut shell, 0);
-        // A system without a shell has a program that ends with its stdin, or none that does.
+        // On a system without a shell, a program ends with its stdin or not at all.
         shell.spawn().ok().map(Guard)
     }
 
@@ -244,7 +247,7 @@ fn read_lines(stdout: ChildStdout, answer: &SyncSender<Result<Vec<u8>, String>>)
     }
 }
 
-/// Reads all there is, so that the program never waits for a reader, and keeps the end.
+/// Reads everything, so that the program never waits for a reader, and keeps the end.
 fn keep_the_end(errors: &mut impl Read, kept: &Mutex<VecDeque<u8>>) {
     let mut buffer = [0; LAST_WORDS];
     while let Ok(count @ 1..) = errors.read(&mut buffer) {

@@ -1,9 +1,11 @@
+//! Tests of verifier programs that crash, hang, or answer badly.
+
 use std::{process::Stdio, sync::Arc};
 
 use super::*;
 use Verdict::*;
 
-/// Answers each completion as its text asks for.
+/// A shell script that answers each completion as its text asks for.
 const SCRIPT: &str = r#"
     while IFS= read -r line; do
         id=${line#*:}; id=${id%%,*}
@@ -20,7 +22,7 @@ const SCRIPT: &str = r#"
     done
 "#;
 
-/// Seconds: wide enough for a program of three lines on a busy machine.
+/// The limit in seconds. It is wide enough for a program of three lines on a busy machine.
 const LIMIT: f64 = 2.0;
 
 fn command(program: &[&str], restarts: u32, processes: usize) -> Command {
@@ -38,12 +40,12 @@ fn score(command: &Command, text: &str) -> Score {
     command.score(&prompt, &completion)
 }
 
-/// Why the verifier was given up, if it was.
+/// Returns the reason why the verifier was given up, if it was.
 fn failure(command: &Command) -> Option<String> {
     command.score_all(&[]).err().map(|why| why.to_string())
 }
 
-/// Why the verifier gives up after scoring `text` once.
+/// Returns the reason why the verifier gives up after scoring `text` once.
 fn complaint(command: &Command, text: &str) -> String {
     assert_eq!(failure(command), None);
     score(command, text);
@@ -64,7 +66,7 @@ fn an_answer_is_a_score_or_a_verdict() {
         (r#"{"id": 7, "score": NaN}"#, Err("in JSON")),
         (r#"{"id": 7, "score": true}"#, Err("in JSON")),
         (r#"{"id": 7, "verdict": "rihgt"}"#, Err("unknown variant")),
-        // The parser quotes it, and its words must not move the cursor either.
+        // The parser quotes the verdict, and its words must not move the cursor either.
         ("{\"id\": 7, \"verdict\": \"\u{7f}\"}", Err(r"`\u{7f}`, expected")),
         (r#"{"id": 7, "extracted": "x"}"#, Err("`score` or `verdict`")),
         (r#"{"id": 6, "score": 1}"#, Err("id 7")),
@@ -136,7 +138,7 @@ fn a_program_that_does_not_read_or_does_not_wait_blocks_nobody() {
         (&["yes"], Error),
         (&["sh", "-c", "exec <&-; sleep 60"], OverBudget),
         (&["sh", "-c", "exec >&-; sleep 60"], Error),
-        // What it starts holds its pipes open.
+        // The child of the program holds the program's pipes open.
         (&["sh", "-c", "sleep 60 & exit 0"], OverBudget),
         (&["true"], Error),
     ] {
@@ -144,7 +146,7 @@ fn a_program_that_does_not_read_or_does_not_wait_blocks_nobody() {
         assert_eq!(score(&command(program, 5, 1), &long).verdict, verdict, "{program:?}");
         assert!(clock.elapsed() < Duration::from_secs(5), "{program:?}");
     }
-    // It answers before it is asked, and in time.
+    // The program answers before it is asked, and in time.
     let eager = r#"for id in 0 1 2; do echo "{\"id\": $id, \"score\": 1}"; done; sleep 60"#;
     let eager = command(&["sh", "-c", eager], 0, 1);
     assert!((0..3).all(|_| score(&eager, &long).verdict == Right));
@@ -185,7 +187,7 @@ fn many_threads_share_few_copies() {
         }
     });
     assert!(command.lock().running <= 3);
-    // One that hangs does not hold up the others.
+    // A copy that hangs does not hold up the others.
     let clock = Instant::now();
     thread_scope(3, |thread| match thread {
         0 => assert_eq!(score(&command, "hang").verdict, OverBudget),
@@ -194,7 +196,7 @@ fn many_threads_share_few_copies() {
             assert!(clock.elapsed() < Duration::from_secs_f64(LIMIT));
         }
     });
-    // And many that hang are given up together, not one after the other.
+    // Many copies that hang are given up together, not one after the other.
     let command = script(0, 2);
     let clock = Instant::now();
     thread_scope(8, |_| assert_ne!(score(&command, "hang").verdict, Right));

@@ -1,10 +1,12 @@
+//! The normalisation of answers in DAPO's rule, in linear time.
+
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 use super::is_python_space;
 
-/// Replaced first, in this order. `a ` is meant as the article, but goes from inside words too.
+/// The texts that are replaced first, in this order. `a ` is meant as the article, but goes from inside words too.
 const REPLACED: [(&str, &str); 10] = [
     ("an ", ""),
     ("a ", ""),
@@ -18,7 +20,7 @@ const REPLACED: [(&str, &str); 10] = [
     (r"\text{m}", r"\text{}"),
 ];
 
-/// Deleted next, in this order, wherever they stand.
+/// The texts that are deleted next, in this order, wherever they stand.
 const DELETED: [&str; 41] = [
     "square",
     "ways",
@@ -63,11 +65,11 @@ const DELETED: [&str; 41] = [
     r"\dots",
 ];
 
-/// Deleted last by the fork that strips end tokens.
+/// The texts that are deleted last, by the fork that strips end tokens.
 const END_TOKENS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
 
-/// A number as Python's `str.isdigit` has it, with commas anywhere. Digits are those of every
-/// script, and also what Unicode gives the value of a digit: superscripts, circled digits, ...
+/// A number as Python's `str.isdigit` has it, with commas anywhere. The digits are those of every script, and also
+/// the characters with the value of a digit in Unicode: superscripts, circled digits, ...
 static DIGITS_AND_COMMAS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(concat!(
         r"\A,*(?:[\p{Nd}\x{B2}\x{B3}\x{B9}\x{2070}\x{2074}-\x{2079}\x{2080}-\x{2089}",
@@ -79,7 +81,7 @@ static DIGITS_AND_COMMAS: LazyLock<Regex> = LazyLock::new(|| {
     .expect("the pattern is a constant")
 });
 
-/// The form in which DAPO's rule compares answers. Every step takes one pass over the text.
+/// Returns the form in which DAPO's rule compares answers. Every step takes one pass over the text.
 pub(super) fn normalise(answer: &str, strip_end_tokens: bool) -> String {
     let mut text = answer.rsplit('=').next().unwrap_or(answer).to_owned();
     let end_tokens = if strip_end_tokens { &END_TOKENS[..] } else { &[] };
@@ -103,7 +105,7 @@ pub(super) fn normalise(answer: &str, strip_end_tokens: bool) -> String {
     text.trim_matches(is_python_space).to_owned()
 }
 
-/// In the original's expressions a dot matches anything but a line feed, so they work line by line.
+/// Changes a text line by line. A dot in the original's expressions matches anything but a line feed.
 fn each_line(text: &str, change: impl Fn(&str, &mut String)) -> String {
     let mut result = String::with_capacity(text.len());
     for (number, line) in text.split('\n').enumerate() {
@@ -115,7 +117,7 @@ fn each_line(text: &str, change: impl Fn(&str, &mut String)) -> String {
     result
 }
 
-/// The first `$…$` of a line that has one; the rest of the line is dropped.
+/// Keeps the first `$…$` of a line that has one, and drops the rest of the line.
 fn first_formula(line: &str, result: &mut String) {
     let mut parts = line.splitn(3, '$').skip(1);
     match (parts.next(), parts.next()) {
@@ -124,7 +126,7 @@ fn first_formula(line: &str, result: &mut String) {
     }
 }
 
-/// A line without its first `\boxed{` and the last brace behind it.
+/// Removes the first `\boxed{` of a line and the last brace behind it.
 fn without_box(line: &str, result: &mut String) {
     let boxed = line.split_once(r"\boxed{").and_then(|(before, inside)| {
         inside.rsplit_once('}').map(|(inside, after)| [before, inside, after])
@@ -135,8 +137,8 @@ fn without_box(line: &str, result: &mut String) {
     }
 }
 
-/// Every `opener…}` replaced by what is inside, up to the first brace; what is inside is not looked
-/// at again. One that isn't closed on its line stays.
+/// Replaces every `opener…}` by its inside, up to the first brace. The inside is not looked at again. An opener
+/// that isn't closed on its line stays.
 fn without_wrapping(text: &str, opener: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
@@ -146,7 +148,7 @@ fn without_wrapping(text: &str, opener: &str) -> String {
         if inside[end..].starts_with('}') {
             result.push_str(&inside[..end]);
         } else {
-            // Neither is any other that opens on this line.
+            // Any other opener on this line isn't closed either.
             result.push_str(&rest[before.len()..][..opener.len() + end + 1]);
         }
         rest = &inside[end + 1..];
@@ -154,8 +156,8 @@ fn without_wrapping(text: &str, opener: &str) -> String {
     result + rest
 }
 
-/// Braces around each of the one or two characters that follow `word`, unless the first is a brace
-/// already, or the second a line feed: `frac12` becomes `frac{1}{2}`.
+/// Puts braces around each of the one or two characters that follow `word`, unless the first is a brace already,
+/// or the second a line feed: `frac12` becomes `frac{1}{2}`.
 fn with_braces(text: &str, word: &str, count: usize) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Replies that are asked for together.
+//! Asks an environment for the replies to many turns at once.
 
 use std::{
     io,
@@ -14,7 +14,7 @@ use firebrick_core::{Environment, EnvironmentFailed, Episode, Prompt, Reply, gua
 
 use super::{Place, WIDTH};
 
-/// The time in which a game that is played here answers all.
+/// The time in which a game that is played in this process answers everything.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// A turn that waits for its reply.
@@ -37,16 +37,17 @@ pub(super) struct Heard {
 /// Turns that wait for their replies together.
 pub(super) struct Exchange {
     replies: Receiver<(usize, Heard)>,
-    /// By the order in which they were asked for.
+    /// The replies that have come, in the order in which they were asked for.
     heard: Vec<Option<Heard>>,
     left: usize,
 }
 
 impl Exchange {
-    /// Asks for all of them, on threads that end with the last: on one, if that does it in a moment.
+    /// Asks for all replies, on threads that end with the last reply. A single thread does it if that takes
+    /// only a moment.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// When no thread can be started.
     pub(super) fn begin(
         environment: &Arc<dyn Environment>,
         spoken: Vec<Spoken>,
@@ -70,7 +71,7 @@ impl Exchange {
             match thread::Builder::new().name("environment".into()).spawn(work) {
                 Ok(_) if thread == 0 && exchange.is_complete(A_MOMENT) => break,
                 Ok(_) => {}
-                // Fewer do it too.
+                // Fewer threads do it too.
                 Err(_) if thread > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -78,13 +79,13 @@ impl Exchange {
         Ok(exchange)
     }
 
-    /// All replies, in the order in which they were asked for; none while one is missing.
+    /// Gives all replies, in the order in which they were asked for; `None` while one is missing.
     pub(super) fn wait(&mut self, at_most: Duration) -> Option<Vec<Heard>> {
         let complete = self.is_complete(at_most);
         complete.then(|| std::mem::take(&mut self.heard).into_iter().flatten().collect())
     }
 
-    /// Takes in what has come, and waits so long for the others.
+    /// Takes in the replies that have come, and waits for the others for `at_most`.
     fn is_complete(&mut self, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         while self.left > 0 {
@@ -94,7 +95,7 @@ impl Exchange {
                     self.left -= 1;
                 }
                 Err(RecvTimeoutError::Timeout) => return false,
-                // Every thread answers all that it takes.
+                // Every thread answers all turns that it takes, so no reply is missing.
                 Err(RecvTimeoutError::Disconnected) => self.left = 0,
             }
         }
@@ -102,7 +103,7 @@ impl Exchange {
     }
 }
 
-/// The environment's answer to a turn; a panic is an episode that failed.
+/// Gives the environment's answer to a turn; a panic counts as an episode that failed.
 fn reply(environment: &dyn Environment, spoken: Spoken) -> Heard {
     let Spoken { place, prompt, mut episode, said } = spoken;
     let answered = guard(|| {

@@ -1,4 +1,4 @@
-//! One conversation.
+//! One conversation of the policy with an environment.
 
 use firebrick_core::{
     Completion, Detokenizer, Ended, EnvironmentFailed, Episode, FinishReason, Outcome, Reply,
@@ -8,20 +8,21 @@ use firebrick_core::{
 use super::{Hearing, Turns};
 use crate::RolloutError;
 
-/// A completion on its way, with the episode that it is part of.
+/// A completion on its way, with its episode.
 #[derive(Default)]
 pub(super) struct Talk {
     pub(super) completion: Completion,
     pub(super) outcome: Outcome,
-    /// None before the first reply, while one is awaited, and when the conversation is over.
+    /// The episode. It is absent before the first reply, while a reply is awaited, and when the conversation
+    /// is over.
     pub(super) episode: Option<Box<dyn Episode>>,
     /// True once the episode has begun.
     pub(super) begun: bool,
-    /// True where the environment had no room for what was said.
+    /// True if the environment had no room for the last words.
     pub(super) again: bool,
     /// The policy's words that have no reply.
     pub(super) said: String,
-    /// True where the last turn was cut off because the policy may write no more.
+    /// True if the last turn was cut off because the policy may write no more.
     cut: bool,
 }
 
@@ -29,15 +30,15 @@ pub(super) struct Talk {
 pub(super) enum Next {
     /// The policy has another turn.
     Speak,
-    /// The same is asked again later.
+    /// The environment is asked again later, with the same words.
     AskAgain,
     /// The conversation is over.
     End,
 }
 
 impl Talk {
-    /// Appends a turn. Its words are without the token of `stop` that ended it. A turn of less than `whole` tokens that did not
-    /// stop was cut off.
+    /// Appends a turn. A token of `stop` that ended the turn does not belong to its words. A turn of less
+    /// than `whole` tokens that did not stop was cut off.
     pub(super) fn said(
         &mut self,
         turn: Completion,
@@ -60,7 +61,8 @@ impl Talk {
         self.outcome.turns += 1;
     }
 
-    /// Takes up the reply to the last turn, with what was said in it. The policy may write `most` tokens in all.
+    /// Takes up the reply to the last turn, whose words were `said`. The policy may write `most` tokens in
+    /// all.
     ///
     /// # Errors
     /// When the environment can answer nobody any more.
@@ -124,7 +126,7 @@ impl Talk {
         Ok(Next::Speak)
     }
 
-    /// The completion of a conversation that is over.
+    /// Gives the completion of a conversation that is over.
     pub(super) fn ended(self) -> Completion {
         let mut completion = self.completion;
         completion.outcome = Some(self.outcome);

@@ -1,4 +1,4 @@
-//! Steps that a device has been given before their tokens are read.
+//! Decode steps that a device is given in advance, before the tokens of earlier ones are read.
 
 use std::iter::zip;
 
@@ -9,25 +9,26 @@ use firebrick_models::{DecodeCache, PolicyModel, head_logits};
 
 use crate::{RolloutError, Sampling};
 
-/// Tokens that a row is given at once. A row that ends among the first goes on to the last for nothing, and to that of the
-/// next run, which is given before these are read.
+/// The number of tokens that a row is given at once. A row that ends early goes on for nothing to the last of
+/// them, and to the last of the next run, which is given before these are read.
 pub(super) const STEPS: usize = 4;
 
-/// Runs that have to be alike for a recording to be worth its making.
+/// The number of runs that have to be alike for a recording to be worth making.
 const ALIKE: usize = 4;
 
-/// A run of steps: the device draws each token from the one before, and only tokens and log-probabilities are ever read,
-/// eight bytes for each.
+/// A run of steps: the device draws each token from the one before. Only tokens and log-probabilities are
+/// ever read, eight bytes for each token.
 #[derive(Debug)]
 pub(super) struct Ahead {
     rows: usize,
-    /// `[steps · rows]` each.
+    /// The tokens and their log-probabilities, `[steps · rows]` each.
     tokens: Tensor<1, Int>,
     logprobs: Tensor<1>,
 }
 
 impl Ahead {
-    /// Gives the device a step for each row of `uniforms`, `[steps · rows]`, in which rows follow their tokens `last`.
+    /// Gives the device a step for each row of `uniforms`, `[steps · rows]`. The rows follow their tokens
+    /// `last`.
     pub(super) fn new<M: PolicyModel>(
         policy: &M,
         cache: &mut M::Cache,
@@ -54,12 +55,12 @@ impl Ahead {
         self.tokens.dims()[0] / self.rows
     }
 
-    /// The newest tokens, which the device knows already.
+    /// Gives the newest tokens, which the device knows already.
     pub(super) fn last(&self) -> Tensor<1, Int> {
         self.tokens.clone().narrow(0, self.tokens.dims()[0] - self.rows, self.rows)
     }
 
-    /// Waits for all, and reads them: `[steps][rows]`.
+    /// Waits for all tokens, and reads them: `[steps][rows]`.
     pub(super) fn read(self) -> Result<Vec<Vec<(TokenId, f32)>>, RolloutError> {
         let both = Transaction::default().register(self.tokens).register(self.logprobs);
         let both = both.try_execute();
@@ -70,25 +71,25 @@ impl Ahead {
     }
 }
 
-/// A run of [`STEPS`] that the device repeats by itself. It is right while the rows, the weights and what the cache has made
-/// ready stay as they are.
+/// A run of [`STEPS`] that the device repeats by itself. It is right while the rows, the weights and the
+/// memory that the cache has made ready stay as they are.
 pub(super) struct Recorded {
     graph: Graph<Begun, Ahead>,
-    /// Tokens of a row that the cache is still ready for.
+    /// The number of tokens of a row that the cache is still ready for.
     left: usize,
 }
 
-/// What a run begins with: it leaves there what the next one begins with.
+/// The tensors that a run begins with. The run leaves in them the values that the next run begins with.
 struct Begun {
     last: Tensor<1, Int>,
     counter: Tensor<1, Int>,
-    /// The numbers that its tokens are drawn at, which are sent before each.
+    /// The numbers that the run's tokens are drawn at. They are sent before each run.
     uniforms: Tensor<1>,
 }
 
 impl Recorded {
-    /// Gives the device a run as [`Ahead::new`] does, and records it, where enough others can be like it: `left` is how many
-    /// tokens a row may take yet.
+    /// Gives the device a run as [`Ahead::new`] does, and records it, if enough later runs can be like it.
+    /// `left` is the number of tokens that a row may still take.
     pub(super) fn new<M: PolicyModel>(
         policy: &M,
         cache: &mut M::Cache,
@@ -101,7 +102,7 @@ impl Recorded {
         let Some(counter) = cache.counter().filter(|_| ready >= worth) else {
             return Ok(None);
         };
-        // Nobody else is to see them change.
+        // The run changes these tensors, and nothing else may see that.
         let (last, counter) = (copy_of(last), copy_of(&counter));
         cache.count_on(counter.clone(), 0);
         let begun = Begun { last, counter, uniforms: uniforms.clone() };
@@ -115,12 +116,12 @@ impl Recorded {
             run
         };
         let (first, graph) = Graph::record(&policy.device(), begun, run).map_err(refused)?;
-        // The second run was recorded, and not done.
+        // The second run was only recorded, and not done.
         cache.count_on(graph.inputs().counter.clone(), -(STEPS as isize));
         Ok(Some((first, Recorded { graph, left: ready - STEPS })))
     }
 
-    /// Whether the next run of so many steps is like the one that was recorded.
+    /// Tells whether the next run, of `steps` steps, is like the recorded run.
     pub(super) fn holds(&self, steps: usize) -> bool {
         steps == STEPS && self.left >= STEPS
     }
@@ -136,7 +137,7 @@ impl Recorded {
         self.graph.replay().map_err(refused)?;
         cache.count_on(begun.counter.clone(), STEPS as isize);
         self.left -= STEPS;
-        // Before the next run takes their place.
+        // The results are copied before the next run takes their place.
         let run = self.graph.made();
         let logprobs = run.logprobs.zeros_like();
         overwrite(&logprobs, &run.logprobs);

@@ -1,4 +1,4 @@
-//! The work in flight of a [`LocalEngine`].
+//! The work in flight of a `LocalEngine`: requests, rows and completions on their way.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,25 +16,25 @@ use super::{
 };
 use crate::{GroupRequest, RequestId, RolloutError, SampleOn, Sampling, sampler::draw_tokens};
 
-/// Prompt tokens prefilled at once.
+/// The number of prompt tokens that are prefilled at once.
 const PREFILL_TOKENS: usize = 8192;
 
 /// Requests on their way to groups.
 pub(super) struct Decoding<M: PolicyModel> {
-    /// Those without all of their completions.
+    /// The requests without all of their completions.
     open: BTreeMap<RequestId, Open>,
-    /// Those among them whose prompts have not been prefilled.
+    /// The open requests whose prompts have not been prefilled.
     waiting: VecDeque<RequestId>,
-    /// Prompts that have been, of which some completions have not begun.
+    /// Prompts that have been prefilled, some of whose completions have not begun.
     ready: Option<Ready<M>>,
     /// The rows of the cache, finished ones included until they are dropped.
     rows: Vec<Row>,
     cache: Option<M::Cache>,
-    /// Tokens of all rows that the device is drawing.
+    /// The tokens of all rows that the device is drawing.
     ahead: Option<Ahead>,
-    /// What the device repeats to draw them, where it does.
+    /// The recording that the device repeats to draw tokens, if it does.
     recorded: Option<Recorded>,
-    /// Completions that have ended in this turn.
+    /// The number of completions that have ended in this turn.
     ended: usize,
     groups: Vec<(RequestId, Group)>,
 }
@@ -42,20 +42,20 @@ pub(super) struct Decoding<M: PolicyModel> {
 /// Prompts that were prefilled together.
 struct Ready<M: PolicyModel> {
     cache: M::Cache,
-    /// Of each prompt's last token, `[prompts, hidden]`.
+    /// The hidden state of each prompt's last token, `[prompts, hidden]`.
     hidden: Tensor<2>,
-    /// The prompts of which completions have still to begin, by their rows in the cache.
+    /// The prompts some of whose completions have still to begin, by their rows in the cache.
     prompts: VecDeque<(usize, RequestId)>,
     version: u64,
 }
 
-/// Completions that begin together, each with its prompt's row among those that are ready.
+/// The completions that begin together, each with its prompt's row among the ready prompts.
 type Newcomers = Vec<(usize, Row)>;
 
 struct Open {
     request: GroupRequest,
     completions: Vec<Option<Completion>>,
-    /// How many of them have begun.
+    /// The number of completions that have begun.
     begun: usize,
 }
 
@@ -64,7 +64,7 @@ struct Row {
     request: RequestId,
     index: usize,
     sampling: Arc<Sampling>,
-    /// The version of the weights that it was begun with.
+    /// The version of the weights that the completion was begun with.
     version: u64,
     stream: Stream,
     tokens: Vec<TokenId>,
@@ -73,7 +73,7 @@ struct Row {
 }
 
 impl Row {
-    /// A completion that has no token yet.
+    /// Makes a row for a completion that has no token yet.
     fn new(request: &GroupRequest, index: usize, version: u64) -> Self {
         Row {
             request: request.id,
@@ -95,7 +95,7 @@ impl Row {
         self.finish.is_none()
     }
 
-    /// The number that its next token is drawn at, or one of those after.
+    /// Gives the number that the row's next token is drawn at, or the token `after` that one.
     fn uniform(&mut self, after: usize) -> f64 {
         let position = self.tokens.len() + after;
         self.stream.uniform_at(position as u64)
@@ -107,7 +107,7 @@ impl Row {
         self.finish = self.sampling.finish(&self.tokens);
     }
 
-    /// The completion that it is, when it ended for this reason. The row keeps its tokens: until it is
+    /// Gives the row's completion, which ended for the reason `why`. The row keeps its tokens: until it is
     /// dropped it is decoded with the others.
     fn completion<M: PolicyModel>(&self, why: FinishReason, engine: &LocalEngine<M>) -> Completion {
         let stop = why == FinishReason::Stop;
@@ -135,8 +135,8 @@ impl<M: PolicyModel> Default for Decoding<M> {
 }
 
 impl<M: PolicyModel> Decoding<M> {
-    /// Takes on requests, all or none. They begin after those that are waiting; among themselves those
-    /// with short prompts come first, because prompts of like length are prefilled together.
+    /// Takes on requests, all or none. They begin after the requests that are waiting. Among themselves those
+    /// with short prompts come first, because prompts of similar length are prefilled together.
     pub(super) fn submit(&mut self, mut requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
         requests.sort_by_key(|request| request.prompt.tokens.len());
         let mut ids: Vec<RequestId> = requests.iter().map(|request| request.id).collect();
@@ -154,7 +154,7 @@ impl<M: PolicyModel> Decoding<M> {
         Ok(())
     }
 
-    /// Gives up what was recorded with weights that are about to go.
+    /// Drops the recording, which holds weights that are about to go.
     pub(super) fn forget(&mut self) {
         self.recorded = None;
     }
@@ -171,7 +171,8 @@ impl<M: PolicyModel> Decoding<M> {
         std::mem::take(&mut self.groups)
     }
 
-    /// Admits what fits and draws one token in every row, or some where rows go on as they are; gives how many completions have ended.
+    /// Admits what fits and draws one token in every row, or a few tokens if rows go on as they are. Gives
+    /// the number of completions that have ended.
     pub(super) fn turn(&mut self, engine: &LocalEngine<M>) -> Result<usize, RolloutError> {
         if self.goes_ahead(engine) {
             self.ahead(engine)?;
@@ -191,8 +192,8 @@ impl<M: PolicyModel> Decoding<M> {
     fn admit_and_draw(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
         loop {
             let newcomers = self.admit(engine)?;
-            // Those of the next prefill begin together with the rows that there are: a product with the head is as dear
-            // for a few rows as for many.
+            // The newcomers of the next prefill begin together with the rows that there are: a product with
+            // the head costs as much for a few rows as for many.
             let begun = newcomers.len();
             if begun > 0 && self.admissible(begun, engine) > 0 {
                 self.draw(false, newcomers, engine)?;
@@ -202,7 +203,8 @@ impl<M: PolicyModel> Decoding<M> {
         }
     }
 
-    /// Whether rows go on as they are, so that the device can draw their tokens without being asked for each.
+    /// Tells whether rows go on as they are, so that the device can draw their tokens without being asked for
+    /// each.
     fn goes_ahead(&self, engine: &LocalEngine<M>) -> bool {
         let alike = |row: &Row| row.sampling.choice() == self.rows[0].sampling.choice();
         engine.sample_on == SampleOn::Device
@@ -211,14 +213,15 @@ impl<M: PolicyModel> Decoding<M> {
             && self.admissible(0, engine) == 0
     }
 
-    /// Gives the device the next steps of all rows, and then reads the tokens of those that it was given before.
+    /// Gives the device the next steps of all rows, and then reads the tokens of the steps that it was given
+    /// before.
     fn ahead(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
         let before = self.ahead.take();
         let drawn = before.as_ref().map_or(0, Ahead::steps);
         let left = |row: &Row| row.sampling.max_completion_tokens - row.tokens.len();
         let left = self.rows.iter().filter(|row| row.live()).map(left).max().unwrap_or(0);
         if left > drawn && self.cache.as_ref().is_some_and(|cache| cache.room() == 0) {
-            // Rows keep their order, and so does what is being drawn.
+            // Rows keep their order, and so do the tokens that are being drawn.
             self.arrange(&(0..self.rows.len()).collect::<Vec<_>>(), &[])?;
         }
         let room = self.cache.as_ref().map_or(0, M::Cache::room);
@@ -270,12 +273,12 @@ impl<M: PolicyModel> Decoding<M> {
         Ok(())
     }
 
-    /// Reads all that the device has been given.
+    /// Reads all tokens that the device has been asked for.
     fn settle(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
         self.ahead.take().map_or(Ok(()), |ahead| self.take(ahead, engine))
     }
 
-    /// Reads the tokens of some steps; those behind a row's end are nobody's.
+    /// Reads the tokens of some steps. Tokens behind a row's end belong to no completion.
     fn take(&mut self, ahead: Ahead, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
         for drawn in ahead.read()? {
             expect_rows("decode", self.rows.len(), drawn.len())?;
@@ -300,9 +303,10 @@ impl<M: PolicyModel> Decoding<M> {
         }
     }
 
-    /// How many completions can begin now, beside so many that are about to.
+    /// Gives the number of completions that can begin now, beside the `begun` ones that are about to.
     ///
-    /// On a device that compiles a kernel for each size, a few places are left empty until a quarter of them is.
+    /// On a device that compiles a kernel for each size, free places stay empty until they are a quarter of
+    /// all.
     fn admissible(&self, begun: usize, engine: &LocalEngine<M>) -> usize {
         let places = engine.max_sequences;
         let live = self.rows.iter().filter(|row| row.live()).count() + begun;
@@ -313,10 +317,10 @@ impl<M: PolicyModel> Decoding<M> {
         if none || !worth { 0 } else { free }
     }
 
-    /// Completions that begin now, all of prompts that were prefilled together.
+    /// Gives the completions that begin now. Their prompts were all prefilled together.
     fn admit(&mut self, engine: &LocalEngine<M>) -> Result<Newcomers, RolloutError> {
         if let Some(ready) = self.ready.take_if(|ready| ready.version != engine.version) {
-            // Prefilled with weights of yesterday.
+            // These prompts were prefilled with old weights.
             ready.prompts.into_iter().rev().for_each(|(_, id)| self.waiting.push_front(id));
         }
         self.ready.take_if(|ready| ready.prompts.is_empty());
@@ -372,7 +376,8 @@ impl<M: PolicyModel> Decoding<M> {
         Ok(Some(Ready { cache, hidden, prompts, version: engine.version }))
     }
 
-    /// Draws the first tokens of newcomers and, where `all`, the next of every row; then drops the rows that ended.
+    /// Draws the first tokens of newcomers and, if `all`, the next token of every row. Then drops the rows
+    /// that ended.
     fn draw(
         &mut self,
         all: bool,
@@ -395,6 +400,7 @@ impl<M: PolicyModel> Decoding<M> {
             return Ok(());
         }
         let (cache, on) = (self.cache.as_mut(), engine.sample_on);
+        // ANCHOR: tour
         let drawn = together(&device, || {
             let next = cache.filter(|_| decoded > 0).map(|cache| {
                 let last: Vec<usize> = rows[..decoded].iter().map(Row::last).collect();
@@ -405,12 +411,13 @@ impl<M: PolicyModel> Decoding<M> {
             draw(head_logits(hidden, policy.head().val()), rows, on)
         })?;
         self.push(old - decoded, drawn, engine);
+        // ANCHOR_END: tour
         let (keep, join): (Vec<usize>, Vec<usize>) = {
             let live = |&row: &usize| self.rows[row].live();
             let joining = (old..self.rows.len()).filter(live).map(|row| join[row - old]);
             ((0..old).filter(live).collect(), joining.collect())
         };
-        // Where rows are not dropped at once, they are when others join or a quarter has ended.
+        // On a device, ended rows are dropped only when others join or a quarter of the rows has ended.
         let lazy = engine.sample_on == SampleOn::Device && (old - keep.len()) * 4 < old.max(1);
         if join.is_empty() && (keep.len() == old || (lazy && !keep.is_empty())) {
             self.rows.truncate(old);
@@ -420,13 +427,13 @@ impl<M: PolicyModel> Decoding<M> {
         self.arrange(&keep, &join)
     }
 
-    /// The cache of those of its rows and of the prompts that are ready.
+    /// Makes the next cache from the rows `keep` of the old cache, and the rows `join` of the ready prompts.
     fn arrange(&mut self, keep: &[usize], join: &[usize]) -> Result<(), RolloutError> {
         self.recorded = None;
         let left = |row: &Row| row.sampling.max_completion_tokens - row.tokens.len();
         let room = self.rows.iter().map(left).max().unwrap_or(0).max(1);
         if keep.is_empty() {
-            // Not beside the next batch's.
+            // The old cache goes first, so that it is not there beside that of the next batch.
             self.cache = None;
         }
         let over = |ready: &mut Ready<M>| ready.prompts.is_empty();
@@ -446,7 +453,7 @@ impl<M: PolicyModel> Decoding<M> {
             }
         };
         self.ready.take_if(over);
-        // Else every row would go on with the memory of another.
+        // Otherwise every row would go on with the memory of another.
         let came = self.cache.as_ref().map_or(0, M::Cache::rows);
         expect_rows("DecodeCache::arrange", self.rows.len(), came)
     }
@@ -463,7 +470,7 @@ impl<M: PolicyModel> Decoding<M> {
     }
 }
 
-/// A token of `logits`, `[rows, vocab]`, for each row; rows that are drawn alike are drawn together.
+/// Draws a token of `logits`, `[rows, vocab]`, for each row. Rows that are drawn alike are drawn together.
 fn draw(
     logits: Tensor<2>,
     rows: &mut [Row],

@@ -1,4 +1,5 @@
-//! Questions about a run that take more than one number: series of metrics, and completions by what became of them.
+//! Questions about a run that take more than one number: series of metrics, and completions by what became of
+//! them.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -8,25 +9,25 @@ use rusqlite::{OptionalExtension, Row, Rows, params, types::ToSql};
 use super::{Store, number, signed, unsigned};
 use crate::RunError;
 
-/// Which completions are asked for.
+/// The completions that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// Those with this verdict.
+    /// Completions with this verdict.
     Verdict(Verdict),
-    /// Those that ran into the limit on their length.
+    /// Completions that ran into the limit on their length.
     CutOff,
-    /// Those of prompts to which all answers were right, or none.
+    /// Completions of groups in which all accuracies are equal, as when all answers are right, or none.
     WithoutSpread,
-    /// All of them.
+    /// All completions.
     Any,
 }
 
-/// A completion of the record, with what became of it.
+/// A completion of the record, with its verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// What it was sampled for, as in the database.
+    /// The purpose of the completion, as in the database: `train`, or an evaluation's name.
     pub source: String,
-    /// The step that sampled it, or after which it was evaluated.
+    /// The step that sampled the completion, or after which it was evaluated.
     pub step: Step,
     /// The prompt's text, as the model read it.
     pub prompt: String,
@@ -34,25 +35,25 @@ pub struct Judged {
     pub reference: String,
     /// The completion's text.
     pub text: String,
-    /// As it is called in recipes and records, such as `wrong`.
+    /// The verdict by its name in recipes and records, such as `wrong`.
     pub verdict: String,
     /// The answer that was read out of the text.
     pub extracted: String,
 }
 
-/// How often an answer was given, right or not.
+/// An answer, right or not, and how often it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
     /// The answer that was read out of the texts.
     pub answer: String,
-    /// Completions that gave it.
+    /// The number of completions that gave it.
     pub completions: u64,
-    /// How many right answers the prompts had to which it was given.
+    /// The number of different right answers among the prompts that got this answer.
     pub references: u64,
 }
 
 impl Store {
-    /// The last step that has numbers; 0 where none has.
+    /// Returns the last step that has numbers, or 0 if no step has any.
     ///
     /// # Errors
     /// When it can't be read.
@@ -62,7 +63,7 @@ impl Store {
         last.map(unsigned).map_err(self.fault("read"))
     }
 
-    /// The values of these metrics in these steps, in order. A name that nobody has logged has none.
+    /// Reads the values of these metrics in these steps, in order. A name that was never logged is left out.
     ///
     /// # Errors
     /// When they can't be read.
@@ -85,7 +86,8 @@ impl Store {
         read().map_err(self.fault("read"))
     }
 
-    /// Completions of these steps, judged, the newest first and of another group each; of training and of evaluations.
+    /// Reads up to `most` judged completions of these steps, from training and evaluations: one of each group,
+    /// the newest first.
     ///
     /// # Errors
     /// When they can't be read.
@@ -114,8 +116,8 @@ impl Store {
         read().map_err(self.fault("read"))
     }
 
-    /// The first completion of that `step` which is right, and the first which is not, where there are such; of training, or of
-    /// the evaluation of that name.
+    /// Reads the first right completion of `step` and the first that is not right, as far as there are such.
+    /// They are from training, or from the evaluation that `source` names.
     ///
     /// # Errors
     /// When they can't be read.
@@ -131,8 +133,8 @@ impl Store {
         both.collect::<rusqlite::Result<Vec<_>>>().map_err(self.fault("read"))
     }
 
-    /// How many completions were sampled for training in these steps, and how many of them have no verdict because the judge
-    /// failed.
+    /// Counts the completions that were sampled for training in these steps, and those among them that have no
+    /// verdict because the judge failed.
     ///
     /// # Errors
     /// When they can't be read.
@@ -144,7 +146,7 @@ impl Store {
         self.connection.query_row(sql, asked, row).map_err(self.fault("read"))
     }
 
-    /// Whether a person was told a line with these words since the run's settings were last changed.
+    /// Tells whether a person was told a line with these words since the run's settings were last changed.
     ///
     /// # Errors
     /// When it can't be read.
@@ -154,7 +156,7 @@ impl Store {
         self.connection.query_row(sql, [words], |row| row.get(0)).map_err(self.fault("read"))
     }
 
-    /// The answer that was given most often in training during these steps.
+    /// Returns the answer that was given most often in training during these steps.
     ///
     /// # Errors
     /// When the completions can't be read.
@@ -173,7 +175,7 @@ impl Store {
     }
 }
 
-/// Points by the names of their metrics, from rows of name, step and value.
+/// Collects points by the names of their metrics, from rows of name, step and value.
 pub(super) fn by_name(mut rows: Rows<'_>) -> rusqlite::Result<BTreeMap<String, Vec<(Step, f64)>>> {
     let mut series: BTreeMap<String, Vec<(Step, f64)>> = BTreeMap::new();
     while let Some(row) = rows.next()? {

@@ -1,4 +1,4 @@
-//! The record as somebody looks through it: all numbers, all lines, and completions one after the other.
+//! The record for somebody who looks through it: all numbers, all lines, and one completion after the other.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -19,14 +19,14 @@ pub struct Told {
     pub text: String,
 }
 
-/// A group as it is listed.
+/// A group in the list, without its completions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListedGroup {
-    /// Its number in the database.
+    /// The group's number in the database.
     pub id: i64,
-    /// Its purpose: `train`, or an evaluation's name.
+    /// The group's purpose: `train`, or an evaluation's name.
     pub source: String,
-    /// The step that sampled it, or after which it was evaluated.
+    /// The step that sampled the group, or after which it was evaluated.
     pub step: Step,
     /// The draw of its prompt.
     pub draw: u64,
@@ -36,28 +36,28 @@ pub struct ListedGroup {
     pub prompt: String,
     /// The right answer.
     pub reference: String,
-    /// The largest minus the smallest accuracy; none where nothing counts.
+    /// The largest minus the smallest accuracy of the completions that count; `None` if no completion counts.
     pub spread: Option<f64>,
-    /// Its fate in the step, such as `kept`; none for evaluations.
+    /// The group's fate in the step, such as `kept`; `None` for evaluations.
     pub fate: Option<String>,
 }
 
-/// A completion as it is listed, without its text.
+/// A completion in the list, without its text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
-    /// Its place in the group, from 0.
+    /// The completion's place in the group, from 0.
     pub completion: u64,
-    /// Tokens that the policy wrote.
+    /// The number of tokens that the policy wrote.
     pub tokens: u64,
-    /// Why it ended, such as `stop`.
+    /// The reason why the completion ended, such as `stop`.
     pub finish: String,
-    /// Its verdict, such as `wrong`.
+    /// The completion's verdict, such as `wrong`.
     pub verdict: String,
     /// The reward after shaping.
     pub reward: Option<f64>,
-    /// Its mean advantage; none where it was not trained on.
+    /// The completion's mean advantage; `None` if it was not trained on.
     pub advantage: Option<f64>,
-    /// How many letters its text has.
+    /// The number of letters in the completion's text.
     pub letters: u64,
 }
 
@@ -66,24 +66,24 @@ pub struct Listed {
 pub struct Written {
     /// The completion's text.
     pub text: String,
-    /// The answer that was read out of it.
+    /// The answer that was read out of the text.
     pub extracted: String,
-    /// The parts of its reward as a JSON object, where there are any.
+    /// The parts of the completion's reward as a JSON object, if there are any.
     pub parts: Option<String>,
 }
 
-/// The numbers of a completion's tokens; none for one that is not finite.
+/// The numbers of a completion's tokens. A number that is not finite is `None`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Looked {
-    /// How many times as likely each token had become since it was sampled.
+    /// The factor by which each token had become likelier since it was sampled.
     pub ratios: Vec<Option<f32>>,
-    /// The entropy at each, in nats.
+    /// The entropy at each token, in nats.
     pub entropies: Vec<Option<f32>>,
 }
 
 impl Store {
-    /// Every number of these steps: by metric, in order of steps. What is no number counts as one that is not finite, and steps beyond
-    /// 2⁵³ are no run's.
+    /// Reads every number of these steps, by metric and in order of steps. A value that is no number counts as
+    /// NaN. Steps from 2⁵³ on belong to no run, and are left out.
     ///
     /// # Errors
     /// When they can't be read.
@@ -100,7 +100,7 @@ impl Store {
         read().map_err(self.fault("read"))
     }
 
-    /// The first steps from `from` on that have numbers: `most` of them, or all that there are.
+    /// Lists the first steps from `from` on that have numbers: `most` of them, or all if there are fewer.
     ///
     /// # Errors
     /// When they can't be read.
@@ -115,7 +115,7 @@ impl Store {
         read().map_err(self.fault("read"))
     }
 
-    /// The lines that a person was told, in order; all that were noted after the first `known` ones.
+    /// Reads the lines that a person was told, in order, without the first `known` ones.
     ///
     /// # Errors
     /// When they can't be read.
@@ -131,7 +131,7 @@ impl Store {
         read().map_err(self.fault("read"))
     }
 
-    /// How many numbers and how many lines there are. Both grow while the run goes on; only a resumed run may have fewer.
+    /// Counts the numbers and the lines. Both grow while the run goes on; only a resumed run may have fewer.
     ///
     /// # Errors
     /// When they can't be counted.
@@ -141,7 +141,7 @@ impl Store {
         self.connection.query_row(sql, [], both).map_err(self.fault("read"))
     }
 
-    /// Groups that were sampled in `step` so far, for training or for the evaluation of that name.
+    /// Counts the groups that were sampled in `step` so far, for training or for the evaluation of that name.
     ///
     /// # Errors
     /// When they can't be counted.
@@ -151,7 +151,7 @@ impl Store {
         count.map(unsigned).map_err(self.fault("read"))
     }
 
-    /// Judged completions.
+    /// Counts the judged completions.
     ///
     /// # Errors
     /// When they can't be counted.
@@ -161,7 +161,8 @@ impl Store {
         count.map(unsigned).map_err(self.fault("read"))
     }
 
-    /// Shows every judged group with its completions: by step, evaluations of it after its training, and by draw.
+    /// Shows every judged group with its completions. The order is by step, with training before the
+    /// evaluations, and then by draw.
     ///
     /// # Errors
     /// When they can't be read.
@@ -217,7 +218,8 @@ impl Store {
         read().map_err(self.fault("read"))
     }
 
-    /// The texts of a group's completion; none where the record has let go of it meanwhile.
+    /// Reads the texts of a group's completion. The answer is `None` if the record has let go of the completion
+    /// meanwhile.
     ///
     /// # Errors
     /// When it can't be read.
@@ -233,7 +235,8 @@ impl Store {
         read().map_err(self.fault("read"))
     }
 
-    /// The completions of a group with their tokens, in order; none where they were not kept, or can't be understood.
+    /// Reads the completions of a group with their tokens, in order. The answer is `None` if they were not
+    /// kept, or can't be understood.
     ///
     /// # Errors
     /// When they can't be read.
@@ -247,8 +250,8 @@ impl Store {
         Ok(tokens.and_then(|tokens| serde_json::from_str(&tokens).ok()))
     }
 
-    /// By token, what the update of a completion began with: ratios to the policy that sampled, and entropies; none where the step
-    /// was not looked at so closely.
+    /// Reads the numbers of a completion's tokens at the beginning of its update: ratios to the policy that
+    /// sampled it, and entropies. The answer is `None` if the step kept no such numbers.
     ///
     /// # Errors
     /// When they can't be read.
@@ -271,13 +274,13 @@ impl Store {
         }))
     }
 
-    /// Versions before 4 have no such table.
+    /// Tells whether the database has the table `trained`: versions before 4 have not.
     fn has_trained(&self) -> Result<bool, RunError> {
         Ok(self.version()?.is_some_and(|version| version >= 4))
     }
 
-    /// The shares of right completions of each prompt, by step, in the evaluations of that name. Completions that could not be
-    /// judged count in none, and so do prompts that have only such.
+    /// Returns the share of right completions of each prompt, by step, in the evaluations of that name.
+    /// Completions that could not be judged do not count, and a prompt that has no others is left out.
     ///
     /// # Errors
     /// When they can't be read.
@@ -297,7 +300,7 @@ impl Store {
     }
 }
 
-/// A text of which bytes that are none are replaced.
+/// Reads a text, and replaces bytes that are not UTF-8.
 fn lossy(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
     let bytes = row.get_ref(column)?.as_bytes()?;
     Ok(String::from_utf8_lossy(bytes).into_owned())

@@ -1,4 +1,4 @@
-//! Groups and completions: written when they arrive, judged later, and given back to a run that goes on.
+//! Groups and completions: they are written when they arrive, judged later, and given back to a resumed run.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use super::{Store, cell, signed, unsigned};
 use crate::RunError;
 
-/// The [`Store`]'s `source` of what was sampled for training.
+/// The [`Store`]'s `source` of groups that were sampled for training.
 pub const TRAIN: &str = "train";
 
 /// The [`Store`]'s `source` of evaluations on the held-out prompts.
@@ -19,13 +19,14 @@ pub const HELDOUT: &str = "heldout";
 pub struct Outcome {
     /// The fate of each group, by its draw.
     pub fates: BTreeMap<u64, Fate>,
-    /// The completions that were trained on, by the draws of their groups and their places in them.
+    /// The completions that were trained on, by the draw of the group and the place in it.
     pub trained: BTreeMap<(u64, usize), Trained>,
 }
 
 impl Store {
-    /// Writes groups that have just arrived and nobody has judged, so that a run that is killed has them. Each comes with its
-    /// `request`, a number made from everything that the completions follow from, the weights included.
+    /// Writes groups that have just arrived and that nobody has judged, so that a killed run still has them.
+    /// Each group comes with its `request`, a hash of everything that the completions follow from, the weights
+    /// included.
     ///
     /// # Errors
     /// When they can't be written.
@@ -43,7 +44,7 @@ impl Store {
         })
     }
 
-    /// The last step that there is a group of with its tokens; none where there is no such group.
+    /// Returns the last step that has a group with its tokens, or `None` if there is no such group.
     ///
     /// # Errors
     /// When it can't be read.
@@ -53,7 +54,8 @@ impl Store {
         Ok(last.map_err(self.fault("read"))?.map(unsigned))
     }
 
-    /// The completions that were written for this draw of a prompt, if they follow from the same `request` and are still there.
+    /// Reads the completions that were written for this draw of a prompt, if they follow from the same
+    /// `request` and are still there.
     ///
     /// # Errors
     /// When they can't be read.
@@ -72,12 +74,12 @@ impl Store {
             query.query_row(key, |row| row.get::<_, String>(0)).optional()
         };
         let sampled = read().map_err(self.fault("read"))?;
-        // Damaged ones are as good as none: they are sampled again.
+        // Damaged completions are as good as none: they are sampled again.
         Ok(sampled.and_then(|sampled| serde_json::from_str(&sampled).ok()))
     }
 
-    /// Writes a step's groups with their verdicts, and what the step made of them; of those that [`Store::keep`] has written the
-    /// tokens stay.
+    /// Writes a step's groups with their verdicts, and the step's outcome for them. The tokens that
+    /// [`Store::keep`] has written stay.
     ///
     /// # Errors
     /// When it can't be written.
@@ -113,7 +115,7 @@ impl Store {
                 ids.insert(group.draw, id);
             }
             for (&(draw, place), trained) in &outcome.trained {
-                // A group of an earlier step, which was put aside then, has its row there.
+                // A group that an earlier step sampled and put aside has its row there.
                 let id = match ids.get(&draw) {
                     Some(id) => Some(*id),
                     None => earlier_group(transaction, (source, step), draw)?,
@@ -127,8 +129,9 @@ impl Store {
         })
     }
 
-    /// Takes the tokens of all groups up to `step` out that were sampled for `source`, but for the steps that `every` divides: a checkpoint has what followed from them. With `every` 0 none stays. Steps for which this was called before
-    /// are not looked at again.
+    /// Removes the tokens of all groups that were sampled for `source` up to `step`, except in the steps that
+    /// `every` divides. A checkpoint has the results of these tokens. With `every` 0 all of them go. Steps of
+    /// an earlier call are not looked at again.
     ///
     /// # Errors
     /// When it can't be written.
@@ -145,8 +148,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the oldest steps' groups and completions while the database has more than `bytes` in use, but for the
-    /// newest step's. Gives the last step that was removed.
+    /// Removes the groups and completions of the oldest steps while the database has more than `bytes` in use.
+    /// The newest step always stays. Returns the last step that was removed.
     ///
     /// # Errors
     /// When it can't be written.
@@ -159,7 +162,7 @@ impl Store {
                 .query_row(ask, [], |row| Ok((row.get(0)?, row.get(1)?)))
                 .map_err(self.fault("read"))?;
             let Some(oldest) = oldest.filter(|oldest| Some(*oldest) < newest) else { break };
-            // In a damaged database what is found can't always be removed.
+            // A damaged database may keep rows that it was told to remove.
             if self.remove_groups("step = ?1", oldest)? == 0 {
                 break;
             }
@@ -168,7 +171,7 @@ impl Store {
         Ok(removed)
     }
 
-    /// Bytes of the database that hold something.
+    /// Counts the bytes of the database that hold something.
     fn bytes(&self) -> Result<u64, RunError> {
         let ask = |name: &str| {
             self.connection
@@ -178,7 +181,8 @@ impl Store {
         Ok(unsigned((ask("page_count")? - ask("freelist_count")?) * ask("page_size")?))
     }
 
-    /// Removes the groups up to `step` that nobody has judged: a run that went on otherwise has not asked for them again.
+    /// Removes the groups up to `step` that nobody has judged: the resumed run went another way, and has not
+    /// asked for them again.
     ///
     /// # Errors
     /// When it can't be written.
@@ -188,7 +192,7 @@ impl Store {
         self.remove_groups(sql, signed(step)).map(drop)
     }
 
-    /// Removes groups with all that belongs to them; gives how many.
+    /// Removes groups with all that belongs to them, and returns their number.
     fn remove_groups(&mut self, which: &str, step: i64) -> Result<usize, RunError> {
         let mut removed = 0;
         self.transaction(|transaction| {
@@ -204,7 +208,7 @@ impl Store {
     }
 }
 
-/// The group's row, in the place of an earlier one; gives its id.
+/// Writes the group's row in the place of an earlier one, and returns its id.
 fn insert_group(
     transaction: &Transaction<'_>,
     (source, step): (&str, Step),
@@ -229,7 +233,7 @@ fn insert_group(
     )?;
     let sql = "DELETE FROM completions WHERE group_id = ?1";
     transaction.prepare_cached(sql)?.execute([id])?;
-    // Digits say a log-probability exactly: what is read from them has its bits.
+    // JSON keeps a log-probability exactly: the number that is read from its digits has the same bits.
     let completions = serde_json::to_string(&group.completions);
     let completions =
         completions.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
@@ -239,7 +243,7 @@ fn insert_group(
     Ok(id)
 }
 
-/// Completions with their verdicts, in the place of those that are there.
+/// Writes completions with their verdicts, in the place of those that are there.
 fn replace_completions(
     transaction: &Transaction<'_>,
     group: i64,
@@ -253,7 +257,8 @@ fn replace_completions(
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     let mut insert = transaction.prepare_cached(sql)?;
     for (index, (completion, reward)) in (0_i64..).zip(completions.iter().zip(rewards)) {
-        // Those of words that the policy was told are 0, and none of its own.
+        // Words that the policy was told have log-probabilities of 0 and are not counted, so the mean is over
+        // its own tokens.
         let logprobs = completion.logprobs.iter().map(|&logprob| f64::from(logprob));
         let mean_logprob = logprobs.sum::<f64>() / completion.count() as f64;
         let score = &reward.score;
@@ -282,7 +287,8 @@ fn replace_completions(
     Ok(())
 }
 
-/// The newest group of that draw before `step`, if the record still has it. It is no older than a recipe lets it be used.
+/// Finds the newest group of that draw up to `step`, if the record still has it. No recipe lets a group be used
+/// that is more than `OLDEST` steps old.
 fn earlier_group(
     transaction: &Transaction<'_>,
     (source, step): (&str, Step),
@@ -319,7 +325,8 @@ fn insert_trained(
     Ok(())
 }
 
-/// The largest minus the smallest accuracy of the completions that count; NaN where none does.
+/// Returns the largest minus the smallest accuracy of the completions that count, or NaN if no completion
+/// counts.
 fn spread(rewards: &[Reward]) -> f64 {
     let live = rewards.iter().filter(|reward| reward.live).map(|reward| reward.accuracy);
     let (least, most) = live.fold((f32::INFINITY, f32::NEG_INFINITY), |(least, most), accuracy| {

@@ -1,17 +1,18 @@
-//! The tables of a run's database, and the way from older ones.
+//! The tables of a run's database, and the way to them from older ones.
 
-/// Goes up with every change that an older program could not read.
+/// The version of the schema. It goes up with every change that an older program could not read.
 pub(super) const VERSION: i64 = 4;
 
-/// "FBRK": tells a run's database from any other.
+/// The application id, "FBRK", which tells a run's database from any other.
 pub(super) const APPLICATION: i64 = 0x4642_524B;
 
-/// Makes the tables of an empty database.
+/// Returns the SQL that makes the tables of an empty database.
 pub(super) fn creation() -> String {
     format!("{NUMBERS} {SAMPLED} {TRAINED}")
 }
 
-/// Turns the tables of an earlier version into the present ones; none for a version that never was.
+/// Returns the SQL that turns the tables of an earlier version into the present ones, or `None` for a version
+/// that never was.
 pub(super) fn migration(from: i64) -> Option<String> {
     match from {
         3 => Some(TRAINED.to_owned()),
@@ -49,7 +50,7 @@ const SAMPLED: &str = "
     );
 ";
 
-/// Version 3 did not say what the updates made of a completion.
+/// The table of the updates' numbers for each completion. Version 3 did not have it.
 const TRAINED: &str = "
     CREATE TABLE trained (
         group_id INTEGER NOT NULL, completion INTEGER NOT NULL,
@@ -58,7 +59,7 @@ const TRAINED: &str = "
     ) WITHOUT ROWID;
 ";
 
-/// Version 1 kept no tokens, nothing of evaluations and no events.
+/// Version 1 kept no tokens, no evaluations and no events.
 const BEFORE_TOKENS: &str = "
     DROP VIEW IF EXISTS prompts;
     ALTER TABLE groups RENAME TO old_groups;
@@ -78,14 +79,14 @@ const FROM_BEFORE_TOKENS: &str = "
     DROP TABLE old_groups;
 ";
 
-/// Version 2 had tokens and requests in columns, which stay with what is in them.
+/// Version 2 had tokens and requests in columns. The columns stay, with their values.
 const FROM_TOKENS_BY_COMPLETION: &str = "
     DELETE FROM completions WHERE verdict IS NULL;
     CREATE TABLE sampled (group_id INTEGER PRIMARY KEY, request BLOB, completions TEXT NOT NULL);
 ";
 
-/// A view of what was sampled for training. Beside its one `max`, SQLite takes the other columns of a group from the
-/// row that has it.
+/// A view of the prompts that were sampled for training. In a query with one `max`, SQLite takes the other
+/// columns of a group from the row that has the maximum.
 pub(super) const PROMPTS: &str = "
     CREATE VIEW IF NOT EXISTS prompts AS
     WITH judged AS (
@@ -103,5 +104,5 @@ pub(super) const PROMPTS: &str = "
     FROM judged GROUP BY prompt_id;
 ";
 
-/// An index of earlier databases. It had a page for each metric, all of which were written with every step.
+/// Removes an index of earlier databases. It had a page for each metric, and every step wrote all of them.
 pub(super) const UNUSED: &str = "DROP INDEX IF EXISTS metrics_by_name;";

@@ -1,3 +1,5 @@
+//! The files of a critic in a checkpoint.
+
 use std::path::Path;
 
 use firebrick_models::{ParameterSet, PolicyModel, load_parameters, save_parameters};
@@ -6,8 +8,8 @@ use super::Critic;
 use crate::TrainError;
 
 impl<M: PolicyModel> Critic<M> {
-    /// Writes `critic.safetensors`, the weights that are trained, in f32 and under our own names, and
-    /// `critic_optimizer.safetensors` into `folder`, which exists.
+    /// Writes two files into `folder`, which exists: `critic.safetensors`, the trained weights in f32 and
+    /// under our own names, and `critic_optimizer.safetensors`.
     ///
     /// # Errors
     /// When the device or the file system fails.
@@ -16,10 +18,10 @@ impl<M: PolicyModel> Critic<M> {
         self.optimizer.save(&folder.join(OPTIMIZER))
     }
 
-    /// Takes over what [`Critic::save`] wrote; what is not trained stays as it is.
+    /// Takes over the files of [`Critic::save`]; weights that are not trained stay as they are.
     ///
     /// # Errors
-    /// When there is none, or it is damaged or another model's.
+    /// When there are no such files, or they are damaged or another model's.
     pub fn load(&mut self, folder: &Path) -> Result<(), TrainError> {
         let path = folder.join(WEIGHTS);
         if !path.exists() {

@@ -1,5 +1,5 @@
-//! The memory in a checkpoint: one safetensors file with a column for each part of a record, sorted
-//! by prompt, so that it is as small as it can be and any tool reads it.
+//! The memory in a checkpoint: one safetensors file with a column for each part of a record, sorted by
+//! prompt. So the file is as small as it can be, and any tool reads it.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -11,7 +11,7 @@ use crate::TrainError;
 /// The file's name, in the folder of the trainer's state.
 const FILE: &str = "prompts.safetensors";
 
-/// Writes the memory into `folder`; nothing when there is nothing to remember.
+/// Writes the memory into `folder`, unless the memory is empty.
 pub(crate) fn save_memory(folder: &Path, memory: &PromptMemory) -> Result<(), TrainError> {
     if memory.is_empty() {
         return Ok(());
@@ -33,8 +33,8 @@ pub(crate) fn save_memory(folder: &Path, memory: &PromptMemory) -> Result<(), Tr
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be written: {error}")))
 }
 
-/// Reads what [`save_memory`] wrote into `folder`: the records of so many prompts, where their number
-/// is known. No file is an empty memory.
+/// Reads the file of [`save_memory`] from `folder`. It must have the records of `prompts` prompts, if that
+/// number is known. If there is no file, the memory is empty.
 pub(crate) fn load_memory(
     folder: &Path,
     prompts: Option<usize>,

@@ -1,29 +1,31 @@
+//! A rule of the prompt memory: it skips prompts whose next group will probably have no spread.
+
 use super::Record;
 
 /// Passes over prompts whose next group is predicted to have no spread.
 ///
-/// The pass rate of a prompt is taken to be drawn from a [`Beta`] distribution: that of all prompts,
-/// with the prompt's own right and wrong completions added. The policy moves, so they count less with
-/// every step, and what is left in the end is the distribution of all prompts.
+/// The pass rate of a prompt is taken to be drawn from a [`Beta`] distribution: the distribution of all
+/// prompts, with the prompt's own right and wrong completions added. The policy moves, so these completions
+/// count less with every step. In the end only the distribution of all prompts is left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PosteriorRule {
-    /// A prompt is skipped when the probability that its group has spread is lower.
+    /// The probability of spread below which a prompt is skipped.
     pub min_spread_probability: f64,
-    /// Steps after which a completion counts half; above 0.
+    /// The number of steps after which a completion counts half; above 0.
     pub half_life: f64,
-    /// Share of a round's places, in `[0, 1]`, for which nothing is skipped: how a prompt that was
-    /// misjudged, or is in reach by now, is found again. Of places and not of skipped prompts: where
-    /// most are skipped, those would be most of what is sampled.
+    /// The share of a round's places, in `[0, 1]`, for which nothing is skipped. It finds prompts again that
+    /// were misjudged, or are in reach by now. It is a share of places and not of skipped prompts: where most
+    /// prompts are skipped, a share of them would be most of the sampled prompts.
     pub explore: f64,
 }
 
 impl PosteriorRule {
-    /// What is left of a completion's weight as evidence after so many steps.
+    /// Gives the share of a completion's weight as evidence that is left after so many steps.
     pub fn discount(&self, steps: f64) -> f64 {
         (-steps / self.half_life).exp2()
     }
 
-    /// What is known of the pass rate of a prompt with this record, so many `steps` after it.
+    /// Gives the distribution of the pass rate of a prompt with this record, `steps` steps after it.
     pub fn posterior(&self, prior: Beta, record: Option<&Record>, steps: f64) -> Beta {
         let Some(record) = record else { return prior };
         let rest = self.discount(steps);
@@ -37,23 +39,25 @@ impl PosteriorRule {
 /// A Beta distribution of a pass rate; both parameters above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Beta {
-    /// Right completions seen, as it were.
+    /// The number of right completions seen, as it were.
     pub a: f64,
-    /// Wrong ones.
+    /// The number of wrong completions seen, as it were.
     pub b: f64,
 }
 
-/// How many prompts of evenly distributed pass rates the prior starts from.
+/// The number of prompts of evenly distributed pass rates that the prior starts from.
 const EVEN: f64 = 8.0;
 
 impl Beta {
-    /// The distribution of pass rates over prompts, of which each counts once, however often it was
-    /// sampled: what is sampled most is what the rule likes, and would make the others look like it.
+    /// Fits the distribution of pass rates over prompts. Each prompt counts once, however often it was
+    /// sampled: the prompts that are sampled most are those that the rule likes, and would make the others
+    /// look like them.
     ///
-    /// By moments. With n completions an observed rate varies by mean (1 − mean) (ρ + (1 − ρ) / n),
-    /// where ρ = 1 / (a + b + 1), of which the part with n is chance. Pass rates near 0 and 1, as
-    /// those of most data sets are, give a small a + b, and so a prior that believes what it sees:
-    /// an even one would give a prompt after 16 of 16 right ones an even chance of spread.
+    /// The fit is by moments. With n completions an observed rate varies by
+    /// mean (1 − mean) (ρ + (1 − ρ) / n), where ρ = 1 / (a + b + 1); the part with n is chance. Pass rates
+    /// near 0 and 1, which most data sets have, give a small a + b, and so a prior that believes what it
+    /// sees. With an even prior, a prompt with 16 right completions of 16 would still have an even chance of
+    /// spread.
     pub fn of_prompts<'a>(records: impl Iterator<Item = &'a Record>) -> Self {
         let (mut count, mut sum, mut squares, mut chance) = (EVEN, EVEN / 2.0, EVEN / 3.0, 0.0);
         for record in records {
@@ -74,8 +78,8 @@ impl Beta {
         Beta { a: total * mean, b: total * (1.0 - mean) }
     }
 
-    /// P(0 < right < group size) of a group whose pass rate is drawn from this distribution: 1 − the
-    /// beta-binomial probabilities of none and of all.
+    /// Gives P(0 < right < group size) of a group whose pass rate is drawn from this distribution: 1 minus
+    /// the beta-binomial probabilities of no right completion and of all right.
     pub fn spread_probability(self, group_size: usize) -> f64 {
         let all = |right: f64| {
             (0..group_size)
@@ -95,7 +99,7 @@ mod tests {
     #[test]
     fn the_probability_of_spread_is_that_of_the_beta_binomial() {
         let even = Beta { a: 1.0, b: 1.0 };
-        // Every number of right ones is equally likely.
+        // Every number of right completions is equally likely.
         for group_size in [2, 8, 16] {
             let expected = 1.0 - 2.0 / (group_size as f64 + 1.0);
             assert!((even.spread_probability(group_size) - expected).abs() < 1e-12);
@@ -116,7 +120,7 @@ mod tests {
                 draws.uniform_at(position)
             }
         };
-        // Beta(0.5, 0.5): sin² of an even angle.
+        // Pass rates of Beta(0.5, 0.5) are sin² of an even angle.
         let records: Vec<Record> = (0..4000)
             .map(|_| {
                 let rate = (next() * std::f64::consts::FRAC_PI_2).sin().powi(2);

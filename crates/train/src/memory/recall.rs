@@ -1,3 +1,5 @@
+//! The prompt memory at work during one step.
+
 use std::collections::BTreeMap;
 
 use firebrick_core::{Metrics, PromptSource, Reward, RewardedGroup, Seed, Step};
@@ -9,8 +11,8 @@ use super::{
 };
 use crate::draw::{Drawn, PromptSelector, next};
 
-/// The memory during a step: what earlier steps noted, and what this one has. The step's own records
-/// are kept apart until it is done, so that one that fails or ends at the cap leaves no trace.
+/// The memory during a step: the records of earlier steps, and those of this step. The step's own records are
+/// kept apart until it is done, so that a step that fails or ends at the cap leaves no trace.
 pub(crate) struct Recall<'a> {
     memory: &'a PromptMemory,
     config: &'a Memory,
@@ -18,29 +20,29 @@ pub(crate) struct Recall<'a> {
     group_size: usize,
     /// The prior at the step's beginning.
     prior: Beta,
-    /// By draw: the predictions for what is being sampled.
+    /// The predictions for the prompts that are being sampled, by draw.
     predicted: BTreeMap<u64, f64>,
     fresh: BTreeMap<u64, Record>,
-    /// Draws that the variance rule has looked at, and what it left of them.
+    /// The number of draws that the variance rule has looked at, and the number that it left to sample.
     looked: usize,
     sampled: usize,
     recalled: Recalled,
 }
 
-/// What the memory did in a step.
+/// The memory's work in a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Recalled {
-    /// Draws that the rule passed over.
+    /// The number of draws that the rule passed over.
     pub(crate) skipped: usize,
-    /// Skipped draws that were sampled all the same.
+    /// The number of skipped draws that were sampled all the same.
     pub(crate) put_back: usize,
-    /// Draws that it would have passed over if their records had been younger.
+    /// The number of draws that the rule would have passed over if their records had been younger.
     pub(crate) expired: usize,
-    /// Completions of the draws that were passed over for good.
+    /// The number of completions of the draws that were passed over for good.
     pub(crate) completions: usize,
-    /// Groups whose spread was predicted.
+    /// The number of groups whose spread was predicted.
     pub(crate) predictions: usize,
-    /// Sums over them: the predicted probability; 1 where there was spread; the squared difference.
+    /// Sums over these groups: the predicted probability; 1 if there was spread; the squared difference.
     pub(crate) predicted: f64,
     pub(crate) came: f64,
     pub(crate) squared_error: f64,
@@ -61,8 +63,8 @@ impl Recalled {
     }
 }
 
-/// Draws that may be passed over for each one that is sampled. Looking costs little, but not nothing,
-/// and where even less is worth sampling the rule has no prompts to find.
+/// The limit of draws for each prompt that is sampled. Looking costs little, but not nothing. If fewer draws
+/// than this are worth sampling, the rule has no prompts to find.
 const LOOKS: usize = 32;
 
 impl<'a> Recall<'a> {
@@ -72,7 +74,7 @@ impl<'a> Recall<'a> {
         step: Step,
         group_size: usize,
     ) -> Self {
-        // The other rule asks for none, and a pass over ten million prompts takes a second.
+        // The variance rule asks for no prior, and a pass over ten million prompts takes a second.
         let prior = match config.rule {
             MemoryRule::Posterior(_) => Beta::of_prompts(memory.records.values()),
             MemoryRule::Variance(_) => Beta { a: 1.0, b: 1.0 },
@@ -91,9 +93,10 @@ impl<'a> Recall<'a> {
         }
     }
 
-    /// One batch of draws, of which the rule leaves a part: in a step's first round `count`, then as
-    /// many more as will most likely leave `count`. Only when nothing is left, as of a few prompts of
-    /// which a fifth is none, another batch is drawn, and at the limit one prompt of the last is taken.
+    /// Draws one batch, of which the rule leaves a part: in a step's first round `count` draws, then as many
+    /// as will most likely leave `count`. Another batch is drawn only if nothing is left, which happens if
+    /// the batch is so small that a fifth of it is no prompt. At the limit one prompt of the last batch is
+    /// taken.
     fn by_variance(
         &mut self,
         rule: VarianceRule,
@@ -129,10 +132,10 @@ impl<'a> Recall<'a> {
         }
     }
 
-    /// Draws until `count` prompts are worth sampling, or the limit is reached; the places that are
-    /// left then go to the best predictions among those that were passed over. A round of fewer groups
-    /// would cost a step its size, and when the policy moves, predictions are too low or too high for all
-    /// prompts alike: their order is what can be relied on.
+    /// Draws until `count` prompts are worth sampling, or the limit is reached. The places that are left then
+    /// go to the best predictions among the prompts that were passed over. A round of fewer groups would cost
+    /// a step its size. And when the policy moves, predictions are too low or too high for all prompts alike,
+    /// so only their order can be relied on.
     fn by_posterior(
         &mut self,
         rule: PosteriorRule,
@@ -163,7 +166,7 @@ impl<'a> Recall<'a> {
             }
         }
         if sampled.len() < count {
-            // Stable, so that equal ones stay in the order of their draws.
+            // The sort is stable, so that equal predictions stay in the order of their draws.
             skipped.sort_by(|(one, _), (other, _)| other.total_cmp(one));
             skipped.truncate(count - sampled.len());
             self.recalled.put_back += skipped.len();
@@ -186,8 +189,8 @@ impl<'a> Recall<'a> {
 }
 
 impl PromptSelector for Recall<'_> {
-    /// In the order of their draws but for those that were put back. At most one pass over `source`, and
-    /// no more than [`LOOKS`] draws for each place.
+    /// Gives prompts in the order of their draws, except for prompts that were put back. Makes at most one
+    /// pass over `source`, and no more than [`LOOKS`] draws for each place.
     fn draw(&mut self, source: &mut dyn PromptSource, count: usize, seed: Seed) -> Vec<Drawn> {
         let pass = usize::try_from(source.size()).unwrap_or(usize::MAX);
         let limit = pass.min(count.saturating_mul(LOOKS)).max(count);
@@ -197,7 +200,8 @@ impl PromptSelector for Recall<'_> {
         }
     }
 
-    /// The variance rule puts back shares of a batch, and of a few prompts they are none.
+    /// True for the variance rule, because it puts back a share of a batch, and a share of a few prompts is
+    /// no prompt.
     fn whole_rounds(&self) -> bool {
         matches!(self.config.rule, MemoryRule::Variance(_))
     }
@@ -211,7 +215,7 @@ impl PromptSelector for Recall<'_> {
             self.recalled.came += came;
             self.recalled.squared_error += (predicted - came).powi(2);
         }
-        // A judge that failed says nothing about a prompt.
+        // If the judge failed, the group says nothing about the prompt.
         if group.rewards.iter().any(Reward::is_judged) {
             let record = Record::after(self.get(id), group, self.step, self.config);
             self.fresh.insert(id, record);

@@ -1,38 +1,40 @@
+//! A rule of the prompt memory: it skips prompts whose last group hardly varied in reward.
+
 use firebrick_core::{Seed, Step};
 use rand::seq::index;
 
 use super::Record;
 
-/// Passes over prompts whose last group had hardly any variance of rewards, a batch at a time; when
-/// that would be too many, some of them are put back at random.
+/// Passes over prompts whose last group had hardly any variance of rewards, a batch at a time. If that would
+/// be too many prompts, some of them are put back at random.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VarianceRule {
-    /// A prompt is skipped when its last variance is no larger.
+    /// The largest last variance for which a prompt is skipped.
     pub min_variance: f64,
-    /// When more than this share of a batch is skipped, some are put back.
+    /// The share of a batch above which some of the skipped prompts are put back.
     pub skip_fraction_trigger: f64,
-    /// How many: at most this share of the batch.
+    /// The largest share of the batch that is put back.
     pub refill_fraction: f64,
-    /// A record that is so many steps old skips its prompt no longer; 0 means never. Without it a
-    /// prompt that was once all wrong would be seen again only by the luck of being put back.
+    /// The age, in steps, from which a record skips its prompt no longer; 0 means never. Without it a prompt
+    /// that was once all wrong would be seen again only by the luck of being put back.
     pub expire: u64,
 }
 
-/// Which prompts of a batch are sampled, by their indices.
+/// The prompts of a batch that are sampled, by their indices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Those that the rule does not skip, in order.
+    /// The prompts that the rule does not skip, in order.
     pub selected: Vec<usize>,
-    /// Those that it skips, in order.
+    /// The prompts that the rule skips, in order.
     pub skipped: Vec<usize>,
-    /// The skipped ones that are sampled all the same.
+    /// The skipped prompts that are sampled all the same.
     pub put_back: Vec<usize>,
-    /// How many of the selected ones were not skipped only because their record had expired.
+    /// The number of selected prompts that the rule would have skipped if their records had not expired.
     pub expired: usize,
 }
 
 impl VarianceRule {
-    /// Selects from a batch of prompts, given by their records, at `step`; `seed` chooses which ones
+    /// Selects from a batch of prompts, given by their records, at `step`. `seed` chooses the prompts that
     /// are put back.
     pub fn select(&self, batch: &[Option<Record>], step: Step, seed: Seed) -> Selection {
         let mut selection = Selection::default();
@@ -50,7 +52,7 @@ impl VarianceRule {
         }
         let (size, skipped) = (batch.len() as f64, selection.skipped.len());
         if skipped as f64 > size * self.skip_fraction_trigger {
-            // Down to a whole number: of four prompts a fifth is none.
+            // The count is rounded down: a fifth of four prompts is none.
             let count = ((size * self.refill_fraction) as usize).min(skipped);
             let chosen = index::sample(&mut seed.rng(), skipped, count);
             selection.put_back = chosen.iter().map(|place| selection.skipped[place]).collect();

@@ -1,3 +1,5 @@
+//! The optimizer `AdamW`.
+
 use std::path::Path;
 
 use burn::{
@@ -13,19 +15,20 @@ use crate::TrainError;
 /// AdamW's settings (Loshchilov and Hutter 2019).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptimConfig {
-    /// Decay of the first moment.
+    /// The decay of the first moment.
     pub beta1: f64,
-    /// Decay of the second moment.
+    /// The decay of the second moment.
     pub beta2: f64,
-    /// Added to the root of the second moment.
+    /// The number that is added to the root of the second moment.
     pub epsilon: f64,
-    /// Share of a weight, times the learning rate, taken away each step.
+    /// The share of a weight, times the learning rate, that each step takes away.
     pub weight_decay: f64,
-    /// Decay vectors (norms, biases) as well as matrices.
+    /// True if vectors (norms, biases) decay as well as matrices.
     pub decay_vectors: bool,
-    /// Gradients are scaled to at most this global norm; infinity leaves them as they are.
+    /// The largest global norm of the gradients, which are scaled down to it; infinity leaves them as they
+    /// are.
     pub max_grad_norm: f64,
-    /// The format of what is remembered.
+    /// The format of the moments.
     pub moments: Moments,
 }
 
@@ -46,7 +49,7 @@ impl Default for OptimConfig {
 /// AdamW over a module, with its state by parameter path: `moment_1`, `moment_2` and `time`, the number of
 /// steps.
 ///
-/// Burn's module optimizer keys its state by identities that are new in every process, where a resumed run needs
+/// burn's module optimizer keys its state by identities that are new in every process. A resumed run needs
 /// names.
 pub struct AdamW {
     max_grad_norm: f64,
@@ -56,7 +59,7 @@ pub struct AdamW {
 }
 
 impl AdamW {
-    /// An optimizer that has taken no step.
+    /// Makes an optimizer that has taken no step.
     pub fn new(config: OptimConfig) -> Self {
         AdamW {
             max_grad_norm: config.max_grad_norm,

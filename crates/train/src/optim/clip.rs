@@ -1,3 +1,5 @@
+//! The step that optimizers share, with clipped gradients; checks and fingerprints of all weights.
+
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
     optim::GradientsParams,
@@ -9,14 +11,14 @@ use firebrick_core::Seed;
 use super::read;
 use crate::TrainError;
 
-/// The fate of a step's gradients.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// Global norm before clipping; not finite when the step was skipped.
+    /// The global norm before clipping; not finite if the step was skipped.
     pub grad_norm: f64,
-    /// Factor that the gradients were multiplied by; 0 when the step was skipped.
+    /// The factor that the gradients were multiplied by; 0 if the step was skipped.
     pub grad_scale: f64,
-    /// A gradient was infinite or not a number: weights and state are as before.
+    /// True if a gradient was infinite or not a number: weights and state are then as before.
     pub skipped: bool,
 }
 
@@ -24,19 +26,19 @@ pub struct StepOutcome {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ParameterStep<'a> {
-    /// Its place in the module, such as `layers.0.attention.qkv.weight`.
+    /// The parameter's place in the module, such as `layers.0.attention.qkv.weight`.
     pub path: &'a str,
-    /// Its shape.
+    /// The parameter's shape.
     pub shape: &'a [usize],
-    /// Its values, flat.
+    /// The parameter's values, flat.
     pub values: Tensor<1>,
-    /// Its gradient, flat and clipped.
+    /// The parameter's gradient, flat and clipped.
     pub gradient: Tensor<1>,
 }
 
-/// Scales the gradients to a global norm of at most `max_grad_norm` (infinity leaves them as they are), and
-/// replaces each parameter that has one by what `rule` makes of it, in the order of the module's fields.
-/// Gradients that are not finite skip the step whole, and `rule` is not called.
+/// Scales the gradients to a global norm of at most `max_grad_norm` (infinity leaves them as they are). Then
+/// replaces each parameter that has a gradient by the values that `rule` gives, in the order of the module's
+/// fields. If gradients are not finite, the whole step is skipped, and `rule` is not called.
 ///
 /// # Errors
 /// When the device cannot give the norm back; `rule` has not been called then.
@@ -58,11 +60,11 @@ pub fn clipped_step<M: Module>(
     Ok((module, StepOutcome { grad_norm, grad_scale, skipped: false }))
 }
 
-/// √(Σ g²) over all parameters together. Each tensor is scaled by its largest entry first: the
-/// square of a gradient of 1e20 is beyond f32, and would skip a step that clipping can save.
+/// Gives √(Σ g²) over all parameters together. Each tensor is scaled by its largest entry first: the square
+/// of a gradient of 1e20 is beyond f32, and would skip a step that clipping can save.
 ///
 /// # Errors
-/// When the device cannot give it back.
+/// When the device cannot give the norm back.
 pub fn global_norm<M: Module>(module: &M, gradients: &GradientsParams) -> Result<f64, TrainError> {
     struct Parts<'a> {
         gradients: &'a GradientsParams,
@@ -88,11 +90,11 @@ pub fn global_norm<M: Module>(module: &M, gradients: &GradientsParams) -> Result
     Ok(squares.sum::<f64>().sqrt())
 }
 
-/// Refuses a module that has a value which is infinite or no number, and names the first parameter that has one. A matrix
-/// of a frozen base is looked at as well.
+/// Refuses a module with a value that is infinite or not a number, and names the first parameter that has
+/// one. The matrices of a frozen base are looked at as well.
 ///
 /// # Errors
-/// When there is one, and when the device cannot give its sums back.
+/// When there is such a value, and when the device cannot give its sums back.
 pub fn check_finite<M: Module>(module: &M) -> Result<(), TrainError> {
     #[derive(Default)]
     struct Sums {
@@ -101,7 +103,7 @@ pub fn check_finite<M: Module>(module: &M) -> Result<(), TrainError> {
     }
     impl ModuleVisitor for Sums {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            // 0 times a finite number is 0, and NaN times any other.
+            // 0 times a finite number is 0; 0 times any other number is NaN.
             let sum = param.val().detach().mul_scalar(0.0).sum().cast(DType::F32);
             self.sums.push((self.path.join("."), sum));
         }
@@ -127,9 +129,10 @@ pub fn check_finite<M: Module>(module: &M) -> Result<(), TrainError> {
     }
 }
 
-/// A number made from the trained weights of a module; from all of them where none is trained. Two modules with the same number have
-/// in all likelihood the same weights: it is made from the sum of each row of each matrix. A row is added up in one order, where a
-/// whole tensor may be added up in another one the next time.
+/// Makes a number from the trained weights of a module, or from all weights if none is trained. Two modules
+/// with the same number almost certainly have the same weights, because it is made from the sum of each row
+/// of each matrix. A row is always added up in one order. A whole tensor may be added up in another order the
+/// next time.
 ///
 /// # Errors
 /// When the device cannot give its sums back.

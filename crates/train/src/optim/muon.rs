@@ -1,3 +1,5 @@
+//! The optimizer `Muon`, for hidden matrices; AdamW moves the other parameters.
+
 use std::path::Path;
 
 use burn::{
@@ -18,9 +20,10 @@ use crate::TrainError;
 /// Muon's settings (Jordan 2024; scaled as by Liu et al. 2025).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MuonConfig {
-    /// μ: decay of the sum of gradients.
+    /// μ, the decay of the sum of gradients.
     pub momentum: f64,
-    /// Clipping and weight decay of everything, and AdamW for what is no hidden matrix.
+    /// The clipping and weight decay of all parameters, and the settings of AdamW for those that are no
+    /// hidden matrix.
     pub adamw: OptimConfig,
 }
 
@@ -39,22 +42,23 @@ impl Default for MuonConfig {
 /// W ← (1 − lr·decay)·W − lr·0.2·√max(a, b)·O(G + μ·V)
 /// ```
 ///
-/// where O takes the singular values of a matrix to about 1 and leaves its singular vectors: five steps of
-/// a Newton–Schulz iteration, which take all those of at least 1/500 of the norm to between 0.68 and 1.21. So
-/// a matrix moves about equally far in all directions that its gradients have, the rare ones among them.
+/// O takes the singular values of a matrix to about 1 and leaves its singular vectors. It is five steps of a
+/// Newton–Schulz iteration, which take all singular values of at least 1/500 of the norm to between 0.68 and
+/// 1.21. So a matrix moves about equally far in all directions that its gradients have, the rare ones among
+/// them.
 ///
 /// The root makes entries move by 0.2·lr in the mean square, as they do under AdamW, so that one learning
 /// rate and one weight decay serve both parts. burn's other scaling, √max(1, a/b), needs a learning rate
-/// apart from AdamW's, and means a matrix `[outputs, inputs]`, where the decoder's are
-/// `[inputs, outputs]`.
+/// apart from AdamW's. It also means a matrix `[outputs, inputs]`, and the decoder's are `[inputs, outputs]`.
 ///
-/// O, scaling and decay are burn's. The momentum is not: burn gives its sum back only through the host.
+/// O, scaling and decay are burn's. The momentum is our own, because burn gives its sum back only through the
+/// host.
 ///
-/// Projections that a module holds as one matrix (queries, keys and values of the decoder) are one to
+/// Projections that a module holds as one matrix (queries, keys and values of the decoder) are one matrix to
 /// Muon, too.
 ///
-/// Its state by parameter path is `velocity`, V, for hidden matrices, and that of [`AdamW`](super::AdamW)
-/// for everything else.
+/// The state by parameter path is `velocity`, V, for hidden matrices, and the state of
+/// [`AdamW`](super::AdamW) for everything else.
 pub struct Muon {
     config: MuonConfig,
     matrices: Rule,
@@ -63,17 +67,17 @@ pub struct Muon {
     state: NamedState,
 }
 
-/// Whether Muon moves a parameter, by its path and its shape `[a, b]`.
+/// A test that tells whether Muon moves a parameter, by its path and its shape `[a, b]`.
 type Choice = dyn Fn(&str, &[usize]) -> bool + Send + Sync;
 
 impl Muon {
-    /// An optimizer that has taken no step, for the matrices that [`hidden_matrix`] names.
+    /// Makes an optimizer that has taken no step, for the matrices that [`hidden_matrix`] names.
     pub fn new(config: MuonConfig) -> Self {
         Muon::with_matrices(config, hidden_matrix)
     }
 
-    /// The same for the matrices that `is_hidden` names, by path and shape; it is asked about parameters
-    /// with two dimensions only. A resumed run needs the same answers.
+    /// Makes an optimizer for the matrices that `is_hidden` names, by path and shape. `is_hidden` is only
+    /// asked about parameters with two dimensions. A resumed run needs the same answers.
     pub fn with_matrices(
         config: MuonConfig,
         is_hidden: impl Fn(&str, &[usize]) -> bool + Send + Sync + 'static,
@@ -105,7 +109,7 @@ impl Muon {
             Some(velocity) => velocity.mul_scalar(self.config.momentum) + gradient.clone(),
             None => gradient.clone(),
         };
-        // Nesterov's: one gradient further than the sum.
+        // The direction is Nesterov's: one gradient further than the sum.
         let direction = velocity.clone().mul_scalar(self.config.momentum) + gradient;
         self.state.put(path, VELOCITY, velocity);
         let matrix = [shape[0], shape[1]];
@@ -150,13 +154,13 @@ impl<M: Module> Optimizer<M> for Muon {
     }
 }
 
-/// True of a parameter that is a matrix inside a model, as far as its path and shape tell: it has two dimensions,
-/// neither of them 1, and is in a list, as in `layers.0.attention.qkv.weight`.
+/// Tells whether a parameter is a matrix inside a model, as far as its path and shape tell. Such a parameter
+/// has two dimensions, neither of them 1, and is in a list, as in `layers.0.attention.qkv.weight`.
 ///
-/// Embedding, head and final norm are outside the list of layers, whatever they are called and whether
-/// or not they are one matrix. A row of theirs stands for a token and has a gradient of its own, which
-/// Muon would mix with the others'. A model without a list of layers has no hidden matrix by this rule, and
-/// needs one of its own: [`Muon::with_matrices`].
+/// Embedding, head and final norm are outside the list of layers, whatever their names, and whether or not
+/// they are one matrix. Each of their rows stands for a token and has a gradient of its own, which Muon would
+/// mix with the gradients of other rows. A model without a list of layers has no hidden matrix by this rule,
+/// and needs a rule of its own: [`Muon::with_matrices`].
 pub fn hidden_matrix(path: &str, shape: &[usize]) -> bool {
     let in_list = path.split('.').any(|name| name.parse::<usize>().is_ok());
     shape.len() == 2 && shape.iter().all(|&size| size > 1) && in_list

@@ -1,28 +1,31 @@
+//! An optimizer's moments in 8 bits.
+
 use burn::tensor::{DType, Device, Int, Tensor};
 
-/// Numbers that share a scale.
+/// The number of values that share a scale.
 const RUN: usize = 64;
 
-/// Codes in an integer.
+/// The number of codes in an integer.
 const IN_WORD: usize = 4;
 
-/// Numbers of an optimizer in 8 bits each, and a scale for every 64.
+/// An optimizer's numbers in 8 bits each, with a scale for every 64.
 ///
-/// A number is a code from -127 to 127 times the scale, which is a 127th of the largest of its run; of squares
-/// it is their roots that are coded, from 0 to 255, because squares have twice as many orders of magnitude.
+/// A number is a code from -127 to 127 times the scale, which is a 127th of the largest number of its run.
+/// For squares the roots are coded, from 0 to 255, because squares have twice as many orders of magnitude.
 ///
-/// A moment changes by a thousandth in a step, which is less than what 8 bits can tell apart: rounded to the
-/// nearest code it would stay where it is. So codes are rounded up or down by turns, in such shares that their
-/// mean over the turns is the number, or the root. The squares of such roots are too large in the mean, those of small
-/// codes most. A root that is not 0 has no code of 0: it divides a step, and one that is too small would make the
-/// step too large.
+/// A moment changes by a thousandth in a step. 8 bits can't tell so little apart: rounded to the nearest
+/// code, a moment would stay where it is. So codes are rounded up or down by turns, in such shares that their
+/// mean over the turns is the number, or the root. The squares of such roots are too large in the mean, most
+/// of all with small codes. A root that is not 0 never gets the code 0: a step is divided by it, and a root
+/// that is too small would make the step too large.
 #[derive(Clone, Debug)]
 pub(super) struct Narrow {
-    /// `[words]`: four codes each, those of neighbouring quarters of the numbers, the first in the lowest bits.
+    /// The codes, `[words]`, four in each word. The four come from the four quarters of the numbers, the
+    /// first in the lowest bits.
     pub(super) words: Tensor<1, Int>,
-    /// `[4 · words / 64]`.
+    /// The scales, `[4 · words / 64]`.
     pub(super) scales: Tensor<1>,
-    /// How many numbers there are; the rest of the words is zeros.
+    /// The number of values; the rest of the words is zeros.
     count: usize,
     pub(super) kind: Kind,
 }
@@ -39,7 +42,7 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) const ALL: [Kind; 2] = [Kind::Signed, Kind::Squares];
 
-    /// The largest code, and what is added to a code to have no sign.
+    /// Gives the largest code, and the offset that makes a code have no sign.
     fn codes(self) -> (f64, f64) {
         match self {
             Kind::Signed => (127.0, 128.0),
@@ -79,7 +82,7 @@ impl Narrow {
         Narrow { words, scales: scales.reshape([runs]), count, kind }
     }
 
-    /// From what a file holds: `[words]` and their scales, for so many numbers.
+    /// Takes the content of a file: `[words]` and their scales, for `count` numbers.
     pub(super) fn from_parts(
         words: Tensor<1, Int>,
         scales: Tensor<1>,
@@ -89,17 +92,17 @@ impl Narrow {
         Narrow { words, scales, count, kind }
     }
 
-    /// Integers that so many numbers take.
+    /// Gives the number of integers that `count` numbers take.
     pub(super) fn words(count: usize) -> usize {
         count.div_ceil(RUN * IN_WORD) * RUN
     }
 
-    /// Scales that so many numbers have.
+    /// Gives the number of scales that `count` numbers have.
     pub(super) fn runs(count: usize) -> usize {
         Narrow::words(count) * IN_WORD / RUN
     }
 
-    /// The numbers, `[count]`, f32.
+    /// Gives the numbers, `[count]`, f32.
     pub(super) fn values(self) -> Tensor<1> {
         let Narrow { words, scales, count, kind } = self;
         let (_, offset) = kind.codes();
@@ -115,22 +118,24 @@ impl Narrow {
     }
 }
 
-/// The shares that are added before rounding down, in [0, 1), `[runs, 64]`. Over the turns the numbers of a place fill the
-/// interval evenly, those of its neighbours in another order: multiples of irrational numbers, without what is
-/// before the point (Weyl 1916). It is no randomness, and the same in every run.
+/// Gives the shares that are added before rounding down, in [0, 1), `[runs, 64]`. Over the turns the shares
+/// of a place fill the interval evenly, and those of its neighbours do so in another order. The shares are
+/// the fractional parts of multiples of irrational numbers (Weyl 1916). They are not random, and the same in
+/// every run.
 fn up(runs: usize, turn: u64, device: &Device) -> Tensor<2> {
-    // The powers of the inverse of the plastic number, and the golden section.
+    // These are the inverse of the plastic number, its square, and the golden section.
     const ALONG: f64 = 0.754_877_666_246_693;
     const ACROSS: f64 = 0.569_840_290_998_053;
     const TURN: f64 = 0.618_033_988_749_895;
     let along: Vec<f32> = (0..RUN).map(|at| (at as f64 * ALONG).fract() as f32).collect();
     let along = Tensor::<1>::from_floats(along.as_slice(), device).reshape([1, RUN]);
-    // Few enough that f32 has something behind the point.
+    // The remainder keeps the products small, so that f32 has digits left behind the point.
     let across = Tensor::<1, Int>::arange(0..runs as i64, device).remainder_scalar(1024).float();
     let across = across.mul_scalar(ACROSS).reshape([runs, 1]);
     let sum = across + along.add_scalar((turn as f64 * TURN).fract());
     let whole = sum.clone().floor();
-    // Never 0, so that the largest of a run, which is 127 or 255 but for its last digit, is not one less.
+    // The share is never 0. The largest code of a run is 127 or 255 except for its last digit, and must not
+    // lose one.
     const LEAST: f64 = 1e-4;
     (sum - whole).mul_scalar(1.0 - LEAST).add_scalar(LEAST)
 }

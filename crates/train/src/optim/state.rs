@@ -1,3 +1,5 @@
+//! The state of an optimizer by parameter, in memory and in its file.
+
 use std::{collections::BTreeMap, path::Path};
 
 use burn::{
@@ -15,9 +17,9 @@ use crate::TrainError;
 
 /// An optimizer's memory of parameters: flat tensors and counts, by the parameter's path and a name.
 ///
-/// A checkpoint holds it as safetensors under `<path>.<name>`: values in f32, counts in u64. Values in 8 bits are
-/// integers of four codes each, i32, or u32 for squares; beside them are `<path>.<name>_scales` in f32 and
-/// `<path>.<name>_turn` in u64.
+/// A checkpoint holds it as safetensors under `<path>.<name>`: values in f32, counts in u64. Values in 8 bits
+/// are integers of four codes each, i32, or u32 for squares. Beside them are `<path>.<name>_scales` in f32
+/// and `<path>.<name>_turn` in u64.
 #[derive(Clone, Debug, Default)]
 pub struct NamedState {
     moments: Moments,
@@ -28,40 +30,40 @@ pub struct NamedState {
 /// The format that an optimizer's values are kept in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moments {
-    /// 32 bits.
+    /// 32 bits per value.
     #[default]
     F32,
-    /// 8 bits, and a scale of 32 for every 64 values.
+    /// 8 bits per value, and a scale of 32 bits for every 64 values.
     Int8,
 }
 
-/// Values as they are kept.
+/// The values as they are kept.
 #[derive(Clone, Debug)]
 enum Kept {
     Whole(Box<Tensor<1>>),
     Narrow(Box<Narrow>),
 }
 
-/// A part of what is remembered of a parameter, with its name, which has no dot.
+/// A part of an optimizer's memory of a parameter, with its name, which has no dot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A number for each of the parameter's.
+    /// One number for each number of the parameter.
     Values(&'static str),
     /// One whole number, at most [`NamedState::LARGEST_COUNT`].
     Count(&'static str),
 }
 
 impl NamedState {
-    /// The largest count that a file may have. burn takes its steps as `i32`.
+    /// The largest count that a file may have, because burn takes its steps as `i32`.
     pub const LARGEST_COUNT: u64 = i32::MAX as u64;
 
-    /// A state without anything, which keeps values in a format.
+    /// Makes an empty state, which keeps values in the format `moments`.
     pub fn new(moments: Moments) -> Self {
         NamedState { moments, ..NamedState::default() }
     }
 
-    /// Takes the values that the parameter at `path` has under `name`. They are gone from the state, so
-    /// that arithmetic on them can reuse their memory: [`put`](Self::put) their successors.
+    /// Takes the values that the parameter at `path` has under `name`. They are gone from the state, so that
+    /// arithmetic on them can reuse their memory. [`put`](Self::put) their successors.
     pub fn take(&mut self, path: &str, name: &str) -> Option<Tensor<1>> {
         self.values.remove(&key(path, name)).map(|kept| match kept {
             Kept::Whole(values) => *values,
@@ -74,7 +76,7 @@ impl NamedState {
         self.keep(path, name, values, Kind::Signed);
     }
 
-    /// Remembers values of which none is below 0, and of which it is the roots that have to be told apart.
+    /// Remembers values that are at least 0, and whose roots have to be told apart.
     pub fn put_squares(&mut self, path: &str, name: &str, squares: Tensor<1>) {
         self.keep(path, name, squares, Kind::Squares);
     }
@@ -85,7 +87,7 @@ impl NamedState {
             Moments::F32 => Kept::Whole(Box::new(values)),
             Moments::Int8 => {
                 let turn = self.counts.entry(key.clone() + TURN).or_default();
-                // A file has no larger count.
+                // A file may have no larger count.
                 *turn = (*turn + 1) % NamedState::LARGEST_COUNT;
                 Kept::Narrow(Box::new(Narrow::new(values, kind, *turn)))
             }
@@ -93,7 +95,7 @@ impl NamedState {
         self.values.insert(key, kept);
     }
 
-    /// The count that the parameter at `path` has under `name`; 0 before there is one.
+    /// Gives the count that the parameter at `path` has under `name`; 0 before there is one.
     pub fn count(&self, path: &str, name: &str) -> u64 {
         self.counts.get(&key(path, name)).copied().unwrap_or(0)
     }
@@ -141,9 +143,9 @@ impl NamedState {
             .map_err(|error| TrainError::checkpoint(path, format!("cannot be written: {error}")))
     }
 
-    /// Reads what [`NamedState::save`] wrote, for the parameters of `module`; values are kept in the format
-    /// that they were written in until others are put in their place. `parts` says what is
-    /// remembered of a parameter that had a gradient; of one that never had, nothing is.
+    /// Reads the file of [`NamedState::save`], for the parameters of `module`. Values stay in the format that
+    /// they were written in until others are put in their place. `parts` gives the parts that are remembered
+    /// of a parameter that had a gradient. A parameter that never had one has no parts.
     ///
     /// # Errors
     /// When the file is damaged, or belongs to another model or another optimizer.
@@ -176,8 +178,8 @@ impl NamedState {
         Ok(state)
     }
 
-    /// What in `file` is of another model or another optimizer: left out in silence, a resumed run would
-    /// begin with moments of nothing.
+    /// Checks that every name in `file` belongs to this model and this optimizer. If other names were left
+    /// out in silence, a resumed run would begin with empty moments.
     fn check_names(
         file: &SafeTensors,
         all: &[Parameter],
@@ -245,14 +247,14 @@ impl NamedState {
         Ok(())
     }
 
-    /// The same, keeping what is put from here on in another format.
+    /// Keeps all values that are put from here on in the format `moments`.
     pub fn with_moments(mut self, moments: Moments) -> Self {
         self.moments = moments;
         self
     }
 }
 
-/// The bytes of so many values of a type.
+/// Gives the bytes of `count` values of a type.
 fn view<'a>(
     file: &SafeTensors<'a>,
     name: &str,
@@ -271,7 +273,7 @@ fn view<'a>(
     Ok(data)
 }
 
-/// So many finite numbers: the next step would make others of the weights.
+/// Reads `count` values, which have to be finite: the next step would spoil the weights with any others.
 fn floats(file: &SafeTensors, name: &str, count: usize) -> Result<TensorData, String> {
     let values = view(file, name, Dtype::F32, count)?.as_chunks::<4>().0.iter();
     let values: Vec<f32> = values.map(|bytes| f32::from_le_bytes(*bytes)).collect();
@@ -281,7 +283,7 @@ fn floats(file: &SafeTensors, name: &str, count: usize) -> Result<TensorData, St
     }
 }
 
-/// A count.
+/// Reads a count.
 fn whole(file: &SafeTensors, name: &str) -> Result<u64, String> {
     let bytes = view(file, name, Dtype::U64, 1)?.try_into().expect("the length was checked");
     let (count, largest) = (u64::from_le_bytes(bytes), NamedState::LARGEST_COUNT);
@@ -292,7 +294,7 @@ fn whole(file: &SafeTensors, name: &str) -> Result<u64, String> {
 }
 
 impl Kind {
-    /// The type of its codes in a file.
+    /// Gives the type of the codes in a file.
     fn dtype(self) -> Dtype {
         match self {
             Kind::Signed => Dtype::I32,
@@ -301,7 +303,7 @@ impl Kind {
     }
 }
 
-/// The ends of names: of the scales and of the turn of values in 8 bits.
+/// The endings of the names of scales and turns, for values in 8 bits.
 const SCALES: &str = "_scales";
 const TURN: &str = "_turn";
 

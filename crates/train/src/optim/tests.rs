@@ -1,3 +1,5 @@
+//! Tests of both optimizers: resumed, reset, refused, and compared with their formulas.
+
 use std::{
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
@@ -63,7 +65,7 @@ impl Model {
         }
     }
 
-    /// Some gradients, others for every step.
+    /// Makes some gradients, other ones for every step.
     fn gradients(&self, step: usize) -> GradientsParams {
         struct Register {
             step: usize,
@@ -86,7 +88,7 @@ impl Model {
         register.gradients
     }
 
-    /// `steps` steps with the gradients of their numbers.
+    /// Takes `steps` steps with the gradients of their numbers.
     fn trained(self, optimizer: &mut dyn Optimizer<Self>, steps: std::ops::Range<usize>) -> Self {
         steps.fold(self, |model, step| {
             let gradients = model.gradients(step);
@@ -96,7 +98,7 @@ impl Model {
         })
     }
 
-    /// The bits of every parameter, with its path.
+    /// Gives the bits of every parameter, with its path.
     fn bits(&self) -> Vec<(String, Vec<u32>)> {
         let bits = |values| read(values).unwrap().into_iter().map(f32::to_bits).collect();
         let all = parameters(self).into_iter();
@@ -104,7 +106,7 @@ impl Model {
     }
 }
 
-/// Numbers of both signs without a pattern.
+/// Gives numbers of both signs without a pattern.
 fn numbers(count: usize, start: f32) -> Vec<f32> {
     (0..count).map(|at| (start + 1.7 * at as f32).sin()).collect()
 }
@@ -118,10 +120,10 @@ const OPTIMIZERS: [New; 4] = [
     || Box::new(Muon::new(MuonConfig { momentum: 0.95, adamw: NARROW })),
 ];
 
-/// Moments in 8 bits.
+/// AdamW with moments in 8 bits.
 const NARROW: OptimConfig = OptimConfig { moments: Moments::Int8, ..PLAIN };
 
-/// Without clipping and decay.
+/// AdamW without clipping and decay.
 const PLAIN: OptimConfig = OptimConfig {
     beta1: 0.9,
     beta2: 0.99,
@@ -139,7 +141,7 @@ fn one<const D: usize>(values: TensorData) -> List<D> {
     vec![Param::from_data(values, &Device::flex().autodiff())]
 }
 
-/// The values after a step with this gradient at a learning rate of 0.1.
+/// Gives the values after a step with this gradient at a learning rate of 0.1.
 fn step<const D: usize>(
     optimizer: &mut dyn Optimizer<List<D>>,
     list: List<D>,
@@ -168,7 +170,7 @@ fn names(path: &Path) -> Vec<String> {
     names
 }
 
-/// A file of flat tensors.
+/// Writes a file of flat tensors.
 fn write(path: &Path, tensors: &[(&str, Dtype, Vec<u8>)]) {
     let views = tensors.iter().map(|(name, dtype, bytes)| {
         let count = bytes.len() / (dtype.bitsize() / 8);
@@ -193,7 +195,7 @@ fn a_resumed_optimizer_goes_on_to_the_bit() {
         first.save(&path).unwrap();
         second.load(&stopped, &path, &Device::flex()).unwrap();
         assert_eq!(stopped.clone().trained(&mut *second, 2..4).bits(), expected.bits());
-        // And the state is what makes the difference.
+        // The state makes the difference.
         assert_ne!(stopped.trained(&mut *new(), 2..4).bits(), expected.bits());
     }
 }
@@ -224,7 +226,7 @@ fn a_gradient_that_is_not_finite_moves_neither_weights_nor_state() {
     }
 }
 
-/// As it was before there was another optimizer: the checkpoints of older runs go on.
+/// The file is as it was before there was another optimizer, so that the checkpoints of older runs go on.
 #[test]
 fn the_state_file_of_adamw_has_moments_and_time_by_path() {
     let folder = tempfile::tempdir().unwrap();
@@ -310,7 +312,7 @@ fn a_state_file_that_does_not_fit_is_refused_by_name() {
 #[test]
 fn numbers_in_8_bits_are_near_and_right_in_the_mean() {
     const TURNS: u64 = 512;
-    // Of several orders of magnitude, over the end of a run, with zeros among them.
+    // The values have several orders of magnitude, reach over the end of a run, and have zeros among them.
     let values: Vec<f32> = numbers(300, 1.0).iter().map(|value| value.powi(5)).collect();
     let values: Vec<f32> =
         values.iter().enumerate().map(|(at, v)| if at % 7 == 0 { 0.0 } else { *v }).collect();
@@ -328,7 +330,7 @@ fn numbers_in_8_bits_are_near_and_right_in_the_mean() {
                 for (at, (&came, &exact)) in came.iter().zip(exact).enumerate() {
                     assert!((root(came) - root(exact)).abs() < scale * 1.001, "{came} {exact}");
                     assert!((came == 0.0) == (exact == 0.0) || !squares, "{came} {exact}");
-                    // Of the errors, as shares of what they may be.
+                    // The errors are added up as shares of the largest error allowed.
                     let larger = !squares || root(exact) > scale;
                     let error = f64::from((root(came) - root(exact)) / scale);
                     sums[run * 64 + at] += if larger { error } else { 0.0 };
@@ -340,10 +342,11 @@ fn numbers_in_8_bits_are_near_and_right_in_the_mean() {
     }
 }
 
-/// Rounded to the nearest code, a moment would not change at all: a thousandth is less than half a code.
+/// If it were rounded to the nearest code, a moment would not change at all: a thousandth is less than half a
+/// code.
 #[test]
 fn a_moment_in_8_bits_decays() {
-    // Beside one that stays, so that it is not the scale that becomes smaller.
+    // The value beside it stays, so that the scale does not become smaller.
     let mut values = Tensor::<1>::from_floats([1.0, 0.25], &Device::flex());
     let decay = Tensor::<1>::from_floats([1.0, 0.999], &Device::flex());
     for turn in 0..1000 {
@@ -429,7 +432,7 @@ fn a_decoder_learns_by_muon_within_its_layers() {
         let hidden = parameter.shape.len() == 2 && parameter.path.starts_with("layers.");
         assert_eq!(by_muon(&parameter.path), hidden, "{}", parameter.path);
     }
-    // Queries, keys and values are one matrix, and so are gate and up.
+    // Queries, keys and values are one matrix, and gate and up are one matrix.
     assert_eq!(names.iter().filter(|name| name.ends_with("velocity")).count(), 2 * 4);
 }
 
@@ -437,7 +440,7 @@ fn a_decoder_learns_by_muon_within_its_layers() {
 fn which_matrices_are_muons_can_be_said() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("optimizer.safetensors");
-    // Asked of all, it would name vectors, too.
+    // If Muon asked about all parameters, this rule would name vectors, too.
     let mut muon = Muon::with_matrices(MuonConfig::default(), |path, _| !path.contains("layers"));
     Model::new().trained(&mut muon, 0..1);
     Optimizer::<Model>::save(&muon, &path).unwrap();
@@ -464,13 +467,13 @@ fn hidden_matrices_are_known_by_path_and_shape() {
     }
 }
 
-/// What five Newton–Schulz steps make of a singular value.
+/// Gives the result of five Newton–Schulz steps on a singular value.
 fn newton_schulz(value: f64) -> f64 {
     let step = |value: f64| 3.4445 * value - 4.775 * value.powi(3) + 2.0315 * value.powi(5);
     (0..5).fold(value, |value, _| step(value))
 }
 
-/// The singular values of a diagonal matrix are its entries, but for their signs.
+/// The singular values of a diagonal matrix are its entries without their signs.
 #[test]
 fn muon_is_its_formula_where_that_can_be_worked_out_by_hand() {
     let move_by = |direction: [f64; 2]| {
@@ -519,7 +522,7 @@ fn muon_moves_equally_far_in_every_direction_of_the_gradient() {
     let mut muon = Muon::new(MuonConfig { momentum: 0.95, adamw: PLAIN });
     let list = one::<2>(TensorData::zeros::<f32, _>([2, 3]));
     let (_, values) = step(&mut muon, list, TensorData::from(gradient));
-    // √3 for the longer side.
+    // √3 stands for the longer side.
     let scale = -LR * 0.2 * 3f64.sqrt();
     let entries: Vec<f64> = values.iter().map(|&value| f64::from(value) / scale).collect();
     let rows: Vec<&[f64]> = entries.chunks(3).collect();
@@ -527,7 +530,8 @@ fn muon_moves_equally_far_in_every_direction_of_the_gradient() {
         |one: &[f64], other: &[f64]| -> f64 { one.iter().zip(other).map(|(a, b)| a * b).sum() };
     let gradient = gradient.map(|row| row.map(f64::from));
     let singular_values = |rows: [&[f64]; 2]| {
-        // The roots of the eigenvalues of [[a, b], [b, c]], which is the matrix times its transpose.
+        // The singular values are the roots of the eigenvalues of [[a, b], [b, c]], which is the matrix times
+        // its transpose.
         let (a, b, c) = (dot(rows[0], rows[0]), dot(rows[0], rows[1]), dot(rows[1], rows[1]));
         let (middle, apart) = ((a + c) / 2.0, ((a - c) / 2.0).hypot(b));
         [(middle + apart).sqrt(), (middle - apart).sqrt()]
@@ -541,7 +545,7 @@ fn muon_moves_equally_far_in_every_direction_of_the_gradient() {
     for (moved, expected) in moved.iter().zip(expected) {
         assert!((moved - expected).abs() < 1e-3, "{moved}, expected {expected}");
     }
-    // The directions stay: with the same singular vectors, O·Gᵀ is symmetric.
+    // The directions stay: if the singular vectors are the same, O·Gᵀ is symmetric.
     let (one, other) = (dot(rows[0], &gradient[1]), dot(rows[1], &gradient[0]));
     assert!((one - other).abs() < 1e-3 * one.abs(), "{one} and {other}");
 }
@@ -549,7 +553,7 @@ fn muon_moves_equally_far_in_every_direction_of_the_gradient() {
 #[test]
 fn the_same_weights_have_the_same_fingerprint() {
     let mut model = Model::new();
-    // Larger than what is added up by one thread, and while others have work.
+    // The matrix is larger than the part that one thread adds up, and other threads have work meanwhile.
     let device = Device::flex().autodiff();
     let (rows, columns) = (9000, 500);
     let large = |nudge: f32| {

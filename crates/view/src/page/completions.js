@@ -45,12 +45,12 @@ async function readIndex() {
     texts = null;
 }
 
-// A live run's list grows, and its blocks with it, so the watcher is told which list the page has.
+// The list of a live run grows, and its blocks with it. So the page tells the watcher which list it has.
 function readBlock(number) {
     return readPart(LIVE ? `block/${number}?id=${list.index.id}` : `block/${number}`);
 }
 
-// The number of the block that a row is in: the last one that begins at it or before.
+// Returns the number of the block that a row is in: the last block that begins at the row or before it.
 function blockOf(row) {
     const { blocks: starts } = list.index;
     let [low, high] = [0, starts.length];
@@ -62,7 +62,7 @@ function blockOf(row) {
     return low;
 }
 
-// The texts of a row. The last few blocks that were needed are kept.
+// Reads the texts of a row. The last few blocks that were needed are kept.
 async function readEntry(row) {
     const number = blockOf(row);
     const block = blocks.get(number) ?? readBlock(number);
@@ -131,7 +131,7 @@ function choose(select, value) {
     if (select.selectedIndex < 0) select.selectedIndex = 0;
 }
 
-// The form as the part of a link after `#completions?`, without what is left as it was.
+// Writes the form as the part of a link after `#completions?`, without the fields that nobody changed.
 function filtersAsLink() {
     const data = new FormData(filters);
     const link = new URLSearchParams();
@@ -227,7 +227,7 @@ function range([from, to]) {
     return (value) => value >= low && value <= high;
 }
 
-// All rows in an order. The rows of the index are by run, then by step.
+// Returns all rows in an order. The rows of the index are sorted by run, then by step.
 function rowsInOrder(name) {
     if (orders[name]) return orders[name];
     const { steps, index: { rows } } = list;
@@ -295,7 +295,7 @@ function tableRow(row) {
         completion);
 }
 
-// Evaluations draw no prompts: what they have in place of a draw is only for links.
+// Evaluations draw no prompts. The number that they have in place of a draw is only for links.
 function placeInStep(row) {
     const { names, groups, rows } = list.index;
     const group = rows.group[row];

@@ -102,7 +102,7 @@ function siblings(row) {
 
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 
-// A text with symbols for the characters that would hide, move or reverse others.
+// Returns a text with symbols for the characters that would hide, move or reverse others.
 function visible(text) {
     return text.replace(UNSEEN, (character) => {
         const code = character.charCodeAt(0);
@@ -138,8 +138,8 @@ function completionText({ text, pieces }) {
     return [label, legend, quote("Completion", ...spans)];
 }
 
-// Gives each piece a background: the stronger, the less likely or the less sure. A ratio has two
-// colours, as it goes both ways from one.
+// Gives each piece a background. It is stronger for a piece that is less likely or less sure. A ratio
+// has two colours, because it goes both ways from one.
 function shadePieces(spans, pieces, shade, legend) {
     legend.hidden = !shade;
     const values = pieces.map((piece) => (shade ? piece[shade.place] : null));

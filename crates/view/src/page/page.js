@@ -29,7 +29,7 @@ function dress(element, attributes, children) {
 const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const whole = new Intl.NumberFormat("en");
 
-// A measured number in at most four digits, with a true minus sign.
+// Writes a measured number in at most four digits, with a true minus sign.
 function numeral(value) {
     if (typeof value !== "number") return "–";
     const size = Math.abs(value);
@@ -139,14 +139,14 @@ function scale([low, high], [from, to]) {
     return (value) => from + (value - low) * stretch;
 }
 
-// A key under the title, where one run has several lines. Otherwise the legend of runs tells all.
+// Shows a key under the title if one run has several lines. Otherwise the legend of runs tells all.
 function showKey({ figure, series }) {
     if (new Set(series.map(({ run }) => run)).size === series.length) return;
     const entries = series.map((one) => make("span", { class: `run-${one.run}` }, swatch(one), one.name));
     figure.querySelector("figcaption").append(make("p", { class: "key" }, ...entries));
 }
 
-// As the charts have them.
+// The patterns of dashes are those of the charts.
 const DASHES = [null, "6 4", "2 3", "10 3 2 3", "14 4"];
 
 function swatch({ color, dash }) {
@@ -237,7 +237,7 @@ function hideReading({ cross, readout }) {
     readout.hidden = true;
 }
 
-// One button per run, where there are several.
+// Shows one button per run, if there are several runs.
 function showLegend() {
     const runs = new Map();
     for (const { series } of charts.values()) {
@@ -324,7 +324,7 @@ function stops(parts) {
     return parts.flatMap((part) => [...part.querySelectorAll(".plot, summary")]);
 }
 
-// A name that tells an element from its neighbours, also after they were all replaced.
+// Returns a name that tells an element from its neighbours, also after they were all replaced.
 function nameOf(element) {
     const words = element.matches("summary") ? element.textContent : "";
     return `${element.closest("[id]")?.id} ${element.className} ${words}`;

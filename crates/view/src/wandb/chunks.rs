@@ -1,19 +1,19 @@
-//! The log format of LevelDB (`log_format.md`), in which a W&B file departs from LevelDB's own in two ways: seven
-//! bytes of its own stand first, and the sum is the CRC-32 of zlib, not masked.
+//! The log format of LevelDB (`log_format.md`). A W&B file departs from LevelDB's own files in two ways: seven
+//! bytes of its own stand first, and the checksum is the CRC-32 of zlib, not masked.
 
 /// The beginning of a file: a name, the low half of the CRC-32 of "Weights & Biases", and the version 0.
 pub(super) const HEADER: [u8; 7] = *b":W&B\xe1\xbe\0";
 
-/// Chunks end where a block of this length does, in bytes.
+/// The length of a block, in bytes. No chunk goes beyond the end of its block.
 const BLOCK: usize = 32_768;
 
-/// A chunk begins with a sum, a length and a kind.
+/// The length of a chunk's header, in bytes: a checksum, a length and a kind.
 const CHUNK_HEADER: usize = 4 + 2 + 1;
 
-/// Appends the chunks of a record of `data` to `bytes`, which are to stand in the file from `position` on.
+/// Appends `data` to `bytes` as the chunks of one record. `bytes` are to stand in the file from `position` on.
 pub(super) fn append(bytes: &mut Vec<u8>, position: u64, data: &[u8]) {
     let mut room = BLOCK - (position as usize + bytes.len()) % BLOCK;
-    // Where not even a header has room, the block ends in zeros.
+    // If a block has no room even for a header, it ends in zeros.
     if room < CHUNK_HEADER {
         bytes.resize(bytes.len() + room, 0);
         room = BLOCK;
@@ -45,7 +45,8 @@ pub(super) fn append(bytes: &mut Vec<u8>, position: u64, data: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Chunks of `bytes` that stand at `position`: where each begins in `bytes`, its kind and its length.
+    /// Lists the chunks of `bytes` that stand at `position`: the start of each in `bytes`, its kind and its
+    /// length.
     fn chunks(position: usize, bytes: &[u8]) -> Vec<(usize, u8, usize)> {
         let (mut at, mut found) = (0, Vec::new());
         while at < bytes.len() {
@@ -70,21 +71,21 @@ mod tests {
     #[test]
     fn a_record_is_cut_where_blocks_end() {
         assert_eq!(appended(7, 100), [(0, 1, 100)]);
-        // Exactly to the end, and one byte more: 32768 - 7 - 7 = 32754.
+        // The record goes exactly to the end of the block, and then one byte beyond it: 32768 - 7 - 7 = 32754.
         assert_eq!(appended(7, 32_754), [(0, 1, 32_754)]);
         assert_eq!(appended(7, 32_755), [(0, 2, 32_754), (32_761, 4, 1)]);
-        // A block without a header of the file has room for 32761 bytes.
+        // A block without the file's header has room for 32761 bytes.
         assert_eq!(
             appended(BLOCK - 10, 3 + 32_761 + 5),
             [(0, 2, 3), (10, 3, 32_761), (10 + BLOCK, 4, 5)]
         );
-        // Room for a header alone, for less than one, and for none.
+        // There is room for a header alone, then for less than a header, and then for nothing.
         assert_eq!(appended(BLOCK - 7, 5), [(0, 2, 0), (7, 4, 5)]);
         assert_eq!(appended(BLOCK - 6, 5), [(6, 1, 5)]);
         assert_eq!(appended(BLOCK, 5), [(0, 1, 5)]);
     }
 
-    /// The second record of a file starts behind the first, though both are appended at once.
+    /// The second record of a file starts behind the first, although both are appended at once.
     #[test]
     fn records_that_are_appended_together_know_of_each_other() {
         let mut bytes = Vec::new();

@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-/// One of its messages, which exclude each other.
+/// A record. It has one of its messages, which exclude each other.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Record {
     #[prost(int64, tag = "1")]
@@ -71,7 +71,7 @@ pub(super) struct Summary {
     pub(super) update: Vec<Item>,
 }
 
-/// The items of configurations, histories and summaries: they are three messages that have the same fields.
+/// An item of a configuration, a history or a summary. W&B has three messages for these, with the same fields.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Item {
     #[prost(string, tag = "1")]
@@ -83,12 +83,13 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// An item as configurations have them.
+    /// Makes an item as configurations have them.
     pub(super) fn plain(key: &str, value_json: String) -> Self {
         Self { key: key.to_owned(), nested_key: Vec::new(), value_json }
     }
 
-    /// An item as the SDK writes those of histories and summaries: the parts of its name, of which a metric has one.
+    /// Makes an item as the SDK writes those of histories and summaries: with the parts of its name. The name of a
+    /// metric has one part.
     pub(super) fn nested<const N: usize>(key: [&str; N], value_json: String) -> Self {
         Self { key: String::new(), nested_key: key.map(str::to_owned).into(), value_json }
     }
@@ -98,7 +99,7 @@ impl Item {
 pub(super) struct Exit {
     #[prost(int32, tag = "1")]
     pub(super) exit_code: i32,
-    /// In seconds.
+    /// The run's duration, in seconds.
     #[prost(int32, tag = "2")]
     pub(super) runtime: i32,
 }

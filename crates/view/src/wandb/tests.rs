@@ -1,3 +1,5 @@
+//! Tests of W&B files against their format, byte by byte.
+
 use std::{fs, time::UNIX_EPOCH};
 
 use serde_json::json;
@@ -17,7 +19,7 @@ fn identity() -> Identity {
     }
 }
 
-/// The records of a file that ends in its first block.
+/// Reads the records of a file that ends in its first block.
 fn records(file: &[u8]) -> Vec<Record> {
     assert_eq!(file[..7], chunks::HEADER);
     let (mut at, mut records) = (7, Vec::new());
@@ -81,7 +83,7 @@ fn an_id_stays_in_its_folder_and_is_one_that_the_sdk_takes() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Seconds of Unix time as `date -u` gives them.
+/// The dates are those that `date -u` gives for the seconds of Unix time.
 #[test]
 fn dates_are_those_of_the_calendar() {
     for (seconds, text) in [

@@ -1,4 +1,4 @@
-//! The numbers of a run in the files of other viewers.
+//! Writes the numbers of a run as files for TensorBoard or W&B.
 
 use std::{
     path::Path,
@@ -23,20 +23,21 @@ pub(super) struct Export<'a> {
     /// The run's folder.
     pub(super) run: &'a Path,
     pub(super) store: &'a Store,
-    /// [`Form::TensorBoard`] or [`Form::Wandb`].
+    /// The form, [`Form::TensorBoard`] or [`Form::Wandb`].
     pub(super) form: Form,
     /// The folder that gets the file.
     pub(super) out: &'a Path,
-    /// How metrics are named.
+    /// The function that names metrics.
     pub(super) column: &'a Named<'a>,
 }
 
-/// The name of a stored metric in a file; none where it is left out.
+/// A function that returns the name of a stored metric in the file, or `None` to leave the metric out.
 type Named<'a> = dyn Fn(&str) -> Option<Column> + Sync + 'a;
 
 impl Export<'_> {
-    /// Writes all steps that are there, and with `follow` those to come, until the run ends or Ctrl-C. A run that goes on from an
-    /// earlier checkpoint is written from the beginning again, for neither form takes a step back.
+    /// Writes all steps that are there. With `follow` it also writes the steps to come, until the run ends or the
+    /// user presses Ctrl-C. A run that goes on from an earlier checkpoint is written from the beginning again,
+    /// because neither form takes a step back.
     pub(super) fn write(&self, follow: bool) -> Result<(), ProgramError> {
         let stop = if follow { interrupted(None) } else { Arc::default() };
         loop {
@@ -74,7 +75,8 @@ impl Export<'_> {
         }
     }
 
-    /// A new file, and the command that reads it. TensorBoard takes each folder within its own for a run.
+    /// Makes a new file, and returns it with the command that reads it. TensorBoard takes each folder within its
+    /// own for a run.
     fn create(&self) -> Result<(Box<dyn EventLog>, String), ViewError> {
         let started = self.started()?;
         let (out, identity) = (self.out.to_string_lossy(), self.identity(started));
@@ -86,7 +88,8 @@ impl Export<'_> {
         Ok((Box::new(TensorBoard::create(&self.out.join(&identity.name), started)?), next))
     }
 
-    /// When the run began: by its first step, and for one that had no clock yet by its recipe.
+    /// Returns the time at which the run began. The clock of the first step tells it. If the record has no clock
+    /// yet, the date of the recipe file tells it.
     fn started(&self) -> Result<SystemTime, ViewError> {
         let first =
             |name: &str| Ok::<_, ViewError>(self.store.metrics(name)?.first().map(|point| point.1));
@@ -104,7 +107,8 @@ impl Export<'_> {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let recipe = Recipe::read(folder.join("recipe.toml")).ok();
         let config = recipe.map(|loaded| values(&loaded.recipe)).unwrap_or_default();
-        // W&B's ids have fewer letters than names of folders, and are a run's for ever: other runs may have its name.
+        // W&B allows fewer letters in an id than a folder allows in its name. An id belongs to one run for ever,
+        // but other runs may have the same name.
         let began = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let letter = |letter: char| {
             if letter.is_alphanumeric() || "._-".contains(letter) { letter } else { '-' }
@@ -119,20 +123,21 @@ impl Export<'_> {
     }
 }
 
-/// Seconds since 1970 when a step was done.
+/// The metric that says when a step was done, in seconds since 1970.
 const CLOCK: &str = "time/clock";
 
-/// The numbers of one step at a time: those of an evaluation come after those of the step, and belong to it.
+/// The numbers of one step at a time. The numbers of an evaluation come after those of the step, and belong to the
+/// same step.
 struct Steps<'a> {
     column: &'a Named<'a>,
     log: Box<dyn EventLog>,
     clock: Clock,
     step: Option<(Step, Metrics)>,
-    /// A watcher has nobody to tell.
+    /// The first error, kept here because a watcher has nobody to tell.
     failed: Option<ViewError>,
 }
 
-/// When steps were done. Records of earlier versions say only how long each took.
+/// The times at which steps were done. Records of earlier versions have only the time that each step took.
 struct Clock {
     began: f64,
     spent: f64,
@@ -145,7 +150,7 @@ impl Clock {
     }
 }
 
-/// Seconds since 1970.
+/// Converts a time to seconds since 1970.
 fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

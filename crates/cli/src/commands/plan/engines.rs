@@ -1,4 +1,4 @@
-//! `firebrick plan --engines`: how many inference servers keep the trainer busy.
+//! The option `firebrick plan --engines`: tells how many inference servers keep the trainer busy.
 
 use std::fmt::Write as _;
 
@@ -9,30 +9,30 @@ use firebrick::{
     thousands,
 };
 
-/// What a recipe does not say of servers.
+/// The facts about servers that a recipe does not have.
 #[derive(Args)]
 pub(super) struct Servers {
-    /// Say how many inference servers keep the trainer busy, and how long a step takes, instead of the
-    /// memory: by arithmetic from data sheets, with guesses of what is reached
+    /// Instead of the memory, say how many inference servers keep the trainer busy, and how long a step takes. The
+    /// numbers come from data sheets, with guesses of the share that is reached
     #[arg(long)]
     pub(super) engines: bool,
-    /// The servers' card, with --engines
+    /// The card of the servers, with --engines
     #[arg(long, value_name = "CARD", default_value = "h100", value_parser = card, requires = "engines")]
     card: Card,
-    /// The trainer's card, with --engines; the servers' by default
+    /// The card of the trainer, with --engines; by default the same as the servers'
     #[arg(long, value_name = "CARD", value_parser = card, requires = "engines")]
     trainer_card: Option<Card>,
-    /// Tokens of a completion in the mean, with --engines; half of rollout.max_completion_tokens by default
+    /// The mean number of tokens of a completion, with --engines; by default half of rollout.max_completion_tokens
     #[arg(long, value_name = "TOKENS", requires = "engines")]
     mean_tokens: Option<u32>,
-    /// Groups that are sampled for each that is trained on, with --engines; 2 with dynamic sampling by
-    /// default, else 1
+    /// The number of groups sampled for each group that is trained on, with --engines; by default 2 with dynamic
+    /// sampling, else 1
     #[arg(long, value_name = "NUMBER", value_parser = at_least_one, requires = "engines")]
     sampled: Option<f64>,
 }
 
 impl Servers {
-    /// The plan for a recipe.
+    /// Computes the plan for a recipe.
     pub(super) fn plan(&self, facts: &Facts, recipe: &Recipe) -> Engines {
         let most = recipe.rollout.max_completion_tokens as f64;
         let dynamic = recipe.sampling.dynamic != Dynamic::Off;
@@ -47,7 +47,7 @@ impl Servers {
     }
 }
 
-/// The plan in words.
+/// Writes the plan in words.
 pub(super) fn table(engines: &Engines, name: &str) -> String {
     let Engines { load, .. } = engines;
     let whole = |number: f64| thousands(number.round() as u64);
@@ -108,7 +108,7 @@ pub(super) fn table(engines: &Engines, name: &str) -> String {
     text
 }
 
-/// Numbers of servers to compare: the balanced one, half of it, twice as many, and one.
+/// Returns the numbers of servers to compare: the balanced number, half of it, twice as many, and a single server.
 fn counts(balanced: f64) -> Vec<f64> {
     let mut counts = vec![1.0, (balanced / 2.0).ceil(), balanced, 2.0 * balanced];
     counts.dedup();

@@ -1,3 +1,5 @@
+//! The explanation of one row's verdict.
+
 use std::{fmt::Write as _, ops::Range};
 
 use firebrick_core::Verdict;
@@ -9,7 +11,7 @@ use super::{
     row::{clip, plain},
 };
 
-/// How a row is judged, from the rule to the verdict, a line each.
+/// Explains how a row is judged, from the rule to the verdict, in one line each.
 pub(super) fn explain(line: &Line, row: &Row, kind: Option<Mode>) -> String {
     let mut text = Text::default();
     text.line("row", &format!("{}, {}", clip(&line.id(row)), line.place()));
@@ -51,7 +53,7 @@ impl Text {
         writeln!(self.0, "{name:<10} {value}").expect("writing to a String cannot fail");
     }
 
-    /// Rules of texts have no canonical form to show.
+    /// Writes the canonical form of an answer. Rules that compare texts have none to show.
     fn reading(&mut self, rule: &Rule, canonical: Option<&str>) {
         if matches!(rule, Rule::Math(_)) {
             self.line("  reads as", &canonical.map_or("nothing that can be read".into(), clip));
@@ -93,7 +95,7 @@ fn describe(rule: &Rule) -> String {
     text
 }
 
-/// The bytes of `range`, with some of the text on either side.
+/// Writes the bytes of `range`, with some of the text on either side.
 fn place(response: &str, range: &Range<usize>) -> String {
     const AROUND: usize = 40;
     let start = response.floor_char_boundary(range.start);
@@ -110,7 +112,7 @@ fn place(response: &str, range: &Range<usize>) -> String {
 
 fn verdict(judged: &Judged) -> String {
     let name = judged.verdict.name().replace('_', " ");
-    // There is nothing to be sure of where nothing was compared.
+    // If nothing was compared, there is nothing to be sure of.
     let compared = matches!(judged.verdict, Verdict::Right | Verdict::Wrong);
     match judged.certainty.filter(|_| compared) {
         None => name,

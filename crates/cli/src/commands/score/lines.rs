@@ -1,3 +1,5 @@
+//! Lines of files in batches, so that no file has to fit into memory.
+
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read as _},
@@ -10,17 +12,18 @@ use firebrick_data::DataError;
 use super::{Row, row::clip};
 use crate::ProgramError;
 
-/// The longest line that is read. A file without line ends would otherwise be read whole.
+/// The longest line that is read, in bytes. A file without line ends would otherwise be read whole.
 const MAX_LINE: u64 = 64 << 20;
 
-/// A batch ends with this many lines, or with the one that makes it longer than `MAX_BATCH` bytes:
-/// enough to keep every core busy, and few enough that a file of any size needs little memory.
+/// The number of lines with which a batch ends. It also ends with the line that makes it longer than `MAX_BATCH`
+/// bytes. A batch is large enough to keep every core busy, and so small that a file of any size needs little
+/// memory.
 const BATCH: usize = 4096;
 const MAX_BATCH: usize = 32 << 20;
 
-/// The lines of several files, one file after the other, blank lines left out.
+/// The lines of several files, one file after the other, without blank lines.
 pub(super) struct Lines {
-    /// Those not read to their end, the next one last.
+    /// The files that are not read to their end, the next one last.
     files: Vec<Source>,
 }
 
@@ -30,23 +33,23 @@ struct Source {
     line: u64,
 }
 
-/// A line, and where it stood.
+/// A line and its place.
 pub(super) struct Line {
     file: Arc<Path>,
-    /// Counted from 1.
+    /// The line's number, counted from 1.
     number: u64,
-    /// None when it is longer than `MAX_LINE`.
+    /// The line's bytes; `None` if it is longer than `MAX_LINE`.
     bytes: Option<Vec<u8>>,
 }
 
 impl Lines {
-    /// Opens all of the files before anything is read, so that a missing one is known at once.
+    /// Opens all files before anything is read, so that a missing file is noticed at once.
     pub(super) fn open(files: &[PathBuf]) -> Result<Self, ProgramError> {
         let files = files.iter().rev().map(|path| Source::open(path));
         Ok(Lines { files: files.collect::<Result<_, _>>()? })
     }
 
-    /// The next lines; none at the end.
+    /// Reads the next lines. At the end the batch is empty.
     pub(super) fn batch(&mut self) -> Result<Vec<Line>, ProgramError> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < BATCH && bytes <= MAX_BATCH {
@@ -74,7 +77,7 @@ impl Source {
         }
         let open = || {
             let file = File::open(path)?;
-            // A folder can be opened as well, and fails only when it is read.
+            // A folder can be opened as well. It fails only when it is read.
             if file.metadata()?.is_dir() {
                 Err(io::ErrorKind::IsADirectory.into())
             } else {
@@ -112,7 +115,7 @@ fn unreadable(path: &Path, source: io::Error) -> ProgramError {
 }
 
 impl Line {
-    /// The row in this line; else where it is and what is wrong with it.
+    /// Reads the row in this line. The error says where the line is and what is wrong with it.
     pub(super) fn row(&self) -> Result<Row, String> {
         let Some(bytes) = &self.bytes else {
             return Err(format!(
@@ -126,12 +129,12 @@ impl Line {
         })
     }
 
-    /// The row's own id; without one, the file and line.
+    /// Returns the row's own id, or else the file and line.
     pub(super) fn id(&self, row: &Row) -> String {
         row.id.clone().unwrap_or_else(|| format!("{}:{}", self.file.display(), self.number))
     }
 
-    /// Where it is, in words.
+    /// Describes the place of the line.
     pub(super) fn place(&self) -> String {
         format!("{}, line {}", self.file.display(), self.number)
     }

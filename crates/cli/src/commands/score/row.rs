@@ -1,52 +1,54 @@
+//! The rows of `firebrick score`: a gold answer, a response, and what is known of them.
+
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
 use super::{Mode, Options, Rule};
 
-/// One gold answer and one response, with what is known of them.
+/// One gold answer and one response, with the known facts about them.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Row {
-    /// What the row is called; a number is as good as a text.
+    /// The row's name, a text or a number.
     #[serde(default, deserialize_with = "id")]
     pub id: Option<String>,
-    /// The set of rows it is counted with.
+    /// The set of rows that the row is counted with.
     #[serde(default)]
     pub suite: Option<String>,
-    /// The gold answer, as the rule reads it; a number is as good as a text.
+    /// The gold answer, in the form that the rule reads, a text or a number.
     #[serde(deserialize_with = "gold")]
     pub gold: String,
-    /// What a model wrote.
+    /// The text that a model wrote.
     pub response: String,
     /// The rule and its options.
     #[serde(default)]
     pub config: Option<Options>,
-    /// Whether the response is right, if somebody has said so.
+    /// True if the response is right, false if it is not; `None` if nobody has said.
     #[serde(default)]
     pub expected: Option<bool>,
-    /// Whether that is in doubt.
+    /// True if `expected` is in doubt.
     #[serde(default)]
     pub disputed: Option<bool>,
 }
 
-/// Why a line is no row.
+/// The reason why a line is no row.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub struct RowError {
-    /// In bytes, counted from 1; 0 for the line as a whole.
+    /// The column in bytes, counted from 1; 0 for the line as a whole.
     pub column: usize,
-    /// What was found and what was expected.
+    /// The problem: what was found and what was expected.
     pub problem: String,
 }
 
 impl Row {
-    /// Reads a line of a JSON Lines file. Keys that are not known are passed over.
+    /// Reads a line of a JSON Lines file. Unknown keys are ignored.
     ///
     /// # Errors
-    /// When it is not a JSON object, or a key is missing or of another kind.
+    /// Fails if the line is not a JSON object, or if a key is missing or its value is of another kind.
     pub fn parse(line: &[u8]) -> Result<Row, RowError> {
         // Some editors put a byte-order mark before the first character of a file.
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
-        // A struct may be read from an array as well, and a row is none.
+        // serde reads a struct from an array as well, but an array is no row.
         if !line.starts_with(b"{") {
             return Err(RowError {
                 column: 0,
@@ -55,24 +57,24 @@ impl Row {
         }
         serde_json::from_slice(line).map_err(|error| {
             let message = error.to_string();
-            // Every line is the first one of its own text.
+            // The message always names line 1, because every line is a text of its own.
             let problem = message.rsplit_once(" at line ").map_or(&*message, |(what, _)| what);
-            // A value of the wrong kind has a message that says enough.
+            // The message about a value of the wrong kind says enough.
             let remedy = if error.is_data() { "" } else { "; every line is one JSON object" };
             RowError { column: error.column(), problem: format!("{problem}{remedy}") }
         })
     }
 
-    /// The rule that judges this row: of `mode`, else of the row's own, else the mathematical one.
-    /// None when the row tests what only another program can do.
+    /// Returns the rule that judges this row: the rule of `mode`, else that of the row's own mode, else the
+    /// mathematical one. `None` if the row tests something that only another program can do.
     pub fn rule(&self, mode: Option<Mode>) -> Option<Rule> {
         let none = Options::default();
         let options = self.config.as_ref().unwrap_or(&none);
         Rule::new(mode.or(options.mode).unwrap_or(Mode::Math), options)
     }
 
-    /// Whether the verdict can be right or wrong: not when it is disputed, nor when the row is only
-    /// there to be survived.
+    /// Tells whether the row's verdict counts. It does not if it is disputed, or if judging only has to survive
+    /// the row.
     pub fn counts(&self) -> bool {
         let either = self.config.as_ref().and_then(|options| options.any_verdict);
         self.disputed != Some(true) && either != Some(true)
@@ -89,7 +91,7 @@ fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::E
 }
 
 fn gold<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    /// A longer decimal is not always the one that was written.
+    /// The number of digits up to which a decimal is always the one that was written.
     const DIGITS: usize = 15;
     match Value::deserialize(deserializer)? {
         Value::String(text) => Ok(text),
@@ -107,14 +109,14 @@ fn gold<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
     }
 }
 
-/// As much of a text as belongs in a message.
+/// Returns as much of a text as belongs in a message.
 pub(super) fn clip(text: &str) -> String {
     const LONGEST: usize = 300;
     let end = text.char_indices().nth(LONGEST).map(|(end, _)| end);
     plain(&text[..end.unwrap_or(text.len())]) + if end.is_some() { "…" } else { "" }
 }
 
-/// A text on one line, without what a terminal would obey.
+/// Returns a text on one line, without characters that a terminal would obey.
 pub(super) fn plain(text: &str) -> String {
     let c = |c: char| match c {
         '\n' => '⏎',

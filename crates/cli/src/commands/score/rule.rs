@@ -1,3 +1,5 @@
+//! The rules of `firebrick score`: the verifier that a row's mode names.
+
 use std::ops::Range;
 
 use clap::ValueEnum;
@@ -8,73 +10,74 @@ use firebrick_reward::{
 };
 use serde::Deserialize;
 
-/// Where the answer is and how it is compared.
+/// A rule: the place of the answer and the way to compare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(try_from = "String")]
 #[value(rename_all = "snake_case")]
 pub enum Mode {
-    /// In the last box, after an answer marker, or in the last formula; compared as mathematics
+    /// The answer is in the last box, after an answer marker, or in the last formula; it is compared as
+    /// mathematics
     #[value(alias = "auto")]
     Math,
-    /// As math, but in the last box or nowhere
+    /// Like math, but the answer is in the last box or nowhere
     Boxed,
-    /// As math, but the response is the answer
+    /// Like math, but the whole response is the answer
     Bare,
-    /// As boxed, but only after the end of the reasoning
+    /// Like boxed, but only after the end of the reasoning
     AfterThinkBoxed,
-    /// As math, but the gold text is a solution as well; `targets` says what counts as an answer
+    /// Like math, but the gold text is a solution too; `targets` says what counts as an answer
     MathVerify,
-    /// As math_verify, but the gold text is the answer
+    /// Like math_verify, but the gold text is the answer
     MathVerifyGoldBoxed,
-    /// The published DAPO reward: after the last `Answer:`, compared as text
+    /// The published DAPO reward: the answer is after the last `Answer:`, compared as text
     Dapo,
-    /// The published DAPO reward's other rule: in the last box, compared as text
+    /// The other rule of the published DAPO reward: the answer is in the last box, compared as text
     DapoStrictBox,
     /// A fork of dapo whose answers end at `<`
     DapoStopAtLt,
     /// A fork of dapo that drops end markers
     DapoStripEos,
-    /// The published GSM8K rule: after the last `####`, compared as text
+    /// The published GSM8K rule: the answer is after the last `####`, compared as text
     #[value(alias = "gsm8k_strict")]
     Gsm8k,
-    /// The published GSM8K rule's other mode: the last number, compared as text
+    /// The other mode of the published GSM8K rule: the answer is the last number, compared as text
     Gsm8kFlexible,
-    /// One of the letters in `choices`
+    /// The answer is one of the letters in `choices`
     Choice,
-    /// As choice
+    /// Another name of choice
     ChoiceLine,
     /// A test of another program's options
     #[value(hide = true)]
     ExtractOnly,
 }
 
-/// A row's `config`. Keys that are not named here are passed over.
+/// A row's `config`. Other keys are ignored.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Options {
     /// The rule.
     pub mode: Option<Mode>,
-    /// For `math_verify`: whether formulas, bare numbers, or both can be answers.
+    /// The kinds of answers for `math_verify`: formulas, bare numbers, or both.
     pub targets: Option<Vec<Target>>,
-    /// Decimal places that have to agree.
+    /// The number of decimal places that have to agree.
     pub precision: Option<u32>,
-    /// Whether names of variables count.
+    /// True if names of variables count.
     pub strict: Option<bool>,
-    /// Whether an inequality may answer for a set.
+    /// True if an inequality may answer for a set.
     pub allow_set_relation_comp: Option<bool>,
-    /// Whether a fraction has to be in lowest terms.
+    /// True if a fraction has to be in lowest terms.
     pub require_reduced_fractions: Option<bool>,
-    /// Whether numbers have to be evaluated.
+    /// True if numbers have to be evaluated.
     pub evaluated: Option<bool>,
     /// The letters of a multiple-choice question.
     pub choices: Option<Vec<String>>,
-    /// Whether small letters name the same choices.
+    /// True if small letters name the same choices.
     pub lowercase: Option<bool>,
-    /// Whether either verdict is good, because the row only has to be survived.
+    /// True if either verdict is good, because judging only has to survive the row.
     pub any_verdict: Option<bool>,
 }
 
-/// What counts as an answer, as Math-Verify calls it.
+/// A kind of answer, by Math-Verify's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -86,38 +89,38 @@ pub enum Target {
 
 /// A verifier, ready to judge.
 pub enum Rule {
-    /// Answers as mathematics.
+    /// The rule compares answers as mathematics.
     Math(math::Verifier),
-    /// Answers as text.
+    /// The rule compares answers as text.
     Text {
-        /// Its name.
+        /// The rule's name.
         mode: Mode,
         /// The verifier.
         verifier: Box<dyn Verifier>,
     },
 }
 
-/// A verdict with everything that a rule says of it.
+/// A verdict with everything that a rule says about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// The verdict.
     pub verdict: Verdict,
     /// The answer as the rule took it from the response.
     pub extracted: Option<String>,
-    /// Its bytes in the response, where the rule tells.
+    /// The answer's bytes in the response, if the rule tells.
     pub range: Option<Range<usize>>,
     /// The answer in canonical form.
     pub canonical: Option<String>,
     /// The gold answer in canonical form.
     pub gold: Option<String>,
-    /// How sure the verdict is; none where there is nothing to be unsure of.
+    /// The certainty of the verdict; `None` from rules that compare texts.
     pub certainty: Option<Certainty>,
     /// The reason in a sentence.
     pub why: String,
 }
 
 impl Rule {
-    /// The rule of `mode`, whatever mode `options` has; none when only another program has it.
+    /// Makes the rule of `mode`, whatever mode `options` has; `None` if only another program has the rule.
     pub fn new(mode: Mode, options: &Options) -> Option<Rule> {
         let math = |extraction, gold| {
             let default = math::Verifier::default();
@@ -184,13 +187,13 @@ impl Options {
 }
 
 impl Mode {
-    /// As in a row.
+    /// Returns the mode's name in a row.
     pub fn name(self) -> String {
         let value = self.to_possible_value().expect("no mode is skipped");
         value.get_name().to_owned()
     }
 
-    /// Where a rule of texts looks for the answer.
+    /// Names the place where a rule that compares texts looks for the answer.
     fn place(self) -> &'static str {
         match self {
             Mode::Dapo | Mode::DapoStopAtLt | Mode::DapoStripEos => {
@@ -238,7 +241,8 @@ fn answer_line(fork: AnswerFork) -> Box<dyn Verifier> {
     Box::new(AnswerLine { fork })
 }
 
-/// A rule of texts gives its verdict and the answer it took, and the reason follows from these.
+/// Judges by a rule that compares texts. The rule gives its verdict and the answer it took, and the reason follows
+/// from these.
 fn judge_text(mode: Mode, verifier: &dyn Verifier, gold: &str, response: &str) -> Judged {
     let prompt = Prompt { reference: gold.to_owned(), ..Prompt::default() };
     let completion = Completion::of_text(response);

@@ -1,13 +1,15 @@
+//! The summary of `firebrick score`: a table of verdicts by suite.
+
 use std::{collections::HashMap, fmt, time::Duration};
 
 use firebrick_core::Verdict;
 
 use super::{JudgedRow, Outcome};
 
-/// Counts by suite. What it holds grows with the number of suites alone.
+/// Counts by suite. Its size grows with the number of suites alone.
 #[derive(Default)]
 pub(super) struct Summary {
-    /// In the order in which they were met.
+    /// The suites, in the order in which they were met.
     suites: Vec<(String, Tally)>,
     index: HashMap<String, usize>,
     all: Tally,
@@ -19,7 +21,7 @@ pub(super) struct Summary {
 struct Tally {
     rows: u64,
     verdicts: [u64; Verdict::ALL.len()],
-    /// Rows whose expected verdict counts.
+    /// The number of rows whose expected verdict counts.
     expected: u64,
     false_positives: u64,
     false_negatives: u64,
@@ -39,7 +41,7 @@ impl Summary {
         }
     }
 
-    /// Lines that were no rows.
+    /// Returns the number of lines that were no rows.
     pub(super) fn bad(&self) -> u64 {
         self.bad
     }
@@ -93,7 +95,7 @@ impl Tally {
         ]
     }
 
-    /// Rounded down: what is called 100 % has no exception.
+    /// Writes the share of agreement. It is rounded down, so that 100 % means no exception.
     fn agreement(&self) -> String {
         if self.expected == 0 {
             return "-".to_owned();

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Place;
 use crate::{Error, source::Need};
 
-/// What the recipe says of it.
+/// The recipe's options for a reward model.
 pub(super) struct Options {
     pub(super) folder: PathBuf,
     pub(super) transform: Transform,
@@ -56,7 +56,7 @@ pub(super) fn verifier(options: Options, place: &Place) -> Result<ModelVerifier,
     Ok(ModelVerifier::new(model, Box::new(conversation), transform, threshold, say))
 }
 
-/// What was asked, and the completion as the assistant's answer.
+/// Returns the prompt's messages, with the completion as the assistant's answer.
 fn messages(prompt: &Prompt, completion: &Completion) -> Result<Value, String> {
     let mut messages: Vec<Value> = if prompt.messages.is_empty() {
         vec![json!({"role": "user", "content": prompt.text})]

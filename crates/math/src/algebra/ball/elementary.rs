@@ -1,5 +1,4 @@
-//! Elementary functions of balls: the value at the midpoint, and how far it can be off within the
-//! radius.
+//! Elementary functions of balls: the value at the midpoint, and a bound on its change within the radius.
 
 use std::cmp::Ordering;
 
@@ -10,7 +9,7 @@ use num_traits::{Signed, ToPrimitive, Zero};
 use super::{Ball, LIMIT, fixed, magnitude::Magnitude};
 use crate::algebra::real::Real;
 
-/// Exponentials of numbers of `2^ARGUMENT` or more in size are not computed.
+/// Exponentials are computed only of numbers below `2^ARGUMENT` in size.
 const ARGUMENT: i64 = 40;
 
 pub(super) fn exp(x: &Ball, p: u32) -> Ball {
@@ -20,7 +19,7 @@ pub(super) fn exp(x: &Ball, p: u32) -> Ball {
     if x.is_everything() {
         return Ball::everything();
     }
-    // Of a wide ball only the upper end counts: all below it is enclosed by zero.
+    // The upper end of a wide ball is enough: zero bounds everything below it.
     let wide = x.radius().top() > 0;
     let top = Ball::exact(&x.mid + x.rad, x.exp);
     let x = if wide { &top } else { x };
@@ -175,7 +174,7 @@ pub(super) fn angle(y: &Ball, x: &Ball, p: u32) -> Option<Ball> {
     Some(middle.widened(turn * Magnitude::power_of_two(1), p))
 }
 
-/// The hyperbolic sine; small numbers are summed directly, without the cancellation of `(e^x − e^-x)/2`.
+/// Computes the hyperbolic sine. Small numbers are summed directly, without the cancellation of `(e^x − e^-x)/2`.
 pub(super) fn sinh(x: &Ball, p: u32) -> Ball {
     if x.mid.is_zero() && x.rad == 0 {
         return Ball::integer(0);

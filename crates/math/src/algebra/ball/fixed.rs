@@ -1,39 +1,39 @@
 //! Elementary functions on fixed-point numbers: integers in units of `2^-fraction`.
 //!
-//! Each result is within [`error`] of the truth. The steps lose far less than that (a handful of
-//! units a term, doubled or quadrupled with every halving of the argument that is undone), and callers
-//! carry [`GUARD`] more bits than they need.
+//! Each result is within [`error`] of the truth. The steps lose far less than that: a handful of units a term,
+//! doubled or quadrupled whenever a halving of the argument is undone. Callers carry [`GUARD`] more bits than they
+//! need.
 
 use num_bigint::{BigInt, BigUint};
 use num_traits::{One, Zero};
 
 use super::magnitude::Magnitude;
 
-/// Bits beyond the precision that is asked for.
+/// The bits that are carried beyond the wanted precision.
 pub(super) const GUARD: u32 = 64;
 
 /// The binary logarithm of a result's error in units.
 const ERROR: i64 = 40;
 
-/// The bits of the constants below.
+/// The number of bits in the constants below.
 const TABLE: u32 = 2048;
 
-/// A bound on the error of every function here.
+/// Returns a bound on the error of every function here.
 pub(super) fn error(fraction: u32) -> Magnitude {
     Magnitude::power_of_two(ERROR - i64::from(fraction))
 }
 
-/// A bound on the error of a constant.
+/// Returns a bound on the error of a constant.
 pub(super) fn unit(fraction: u32) -> Magnitude {
     Magnitude::power_of_two(-i64::from(fraction))
 }
 
-/// π, less at most a unit.
+/// Returns π, less at most a unit.
 pub(super) fn pi(fraction: u32) -> BigInt {
     constant(&QUARTER_PI, fraction, 2)
 }
 
-/// ln 2, less at most a unit.
+/// Returns ln 2, less at most a unit.
 pub(super) fn ln_2(fraction: u32) -> BigInt {
     constant(&LN_2, fraction, 0)
 }
@@ -45,7 +45,7 @@ fn constant(words: &[u64; 32], fraction: u32, doublings: u32) -> BigInt {
     BigInt::from(BigUint::new(words.collect()) >> (drop % 64))
 }
 
-/// The exponential function on [-1, 1].
+/// Computes the exponential function on [-1, 1].
 pub(super) fn exp(x: &BigInt, fraction: u32) -> BigInt {
     let halvings = 4 + fraction / 96;
     let x = x >> halvings;
@@ -64,7 +64,7 @@ pub(super) fn exp(x: &BigInt, fraction: u32) -> BigInt {
     sum
 }
 
-/// Sine and cosine on [-1, 1].
+/// Computes sine and cosine on [-1, 1].
 pub(super) fn sin_cos(x: &BigInt, fraction: u32) -> (BigInt, BigInt) {
     let halvings = 2 + fraction / 192;
     let x = x >> halvings;
@@ -90,7 +90,7 @@ pub(super) fn sin_cos(x: &BigInt, fraction: u32) -> (BigInt, BigInt) {
     (sin, cos)
 }
 
-/// The natural logarithm of a number in [1, 2], given that of a nearby float.
+/// Computes the natural logarithm of a number in [1, 2]. `guess` is the logarithm of a float nearby.
 pub(super) fn ln(x: &BigInt, guess: f64, fraction: u32) -> BigInt {
     let near = float(guess, fraction);
     let one = BigInt::one() << fraction;
@@ -99,8 +99,8 @@ pub(super) fn ln(x: &BigInt, guess: f64, fraction: u32) -> BigInt {
     near + (odd_series(z, fraction, false) << 1)
 }
 
-/// The angle of a vector whose coordinates lie in `0 ≤ y ≤ x` and `1/2 ≤ x ≤ 2`, given that of a nearby
-/// one.
+/// Computes the angle of a vector whose coordinates lie in `0 ≤ y ≤ x` and `1/2 ≤ x ≤ 2`. `guess` is the angle of
+/// a vector nearby.
 pub(super) fn angle(y: &BigInt, x: &BigInt, guess: f64, fraction: u32) -> BigInt {
     let near = float(guess, fraction);
     let (sin, cos) = sin_cos(&near, fraction);
@@ -108,8 +108,8 @@ pub(super) fn angle(y: &BigInt, x: &BigInt, guess: f64, fraction: u32) -> BigInt
     near + odd_series(tan, fraction, true)
 }
 
-/// `z ± z³/3 + z⁵/5 ± …`: the inverse tangent, or with equal signs the inverse hyperbolic tangent, of
-/// a number so small that few terms matter.
+/// Computes `z ± z³/3 + z⁵/5 ± …` for a number so small that few terms matter. The sum is the inverse tangent, or
+/// with equal signs the inverse hyperbolic tangent.
 fn odd_series(z: BigInt, fraction: u32, alternating: bool) -> BigInt {
     let mut square = (&z * &z) >> fraction;
     if alternating {
@@ -126,12 +126,12 @@ fn odd_series(z: BigInt, fraction: u32, alternating: bool) -> BigInt {
     sum
 }
 
-/// Whether a term, rounded down, is a unit at most; the terms after it come to less than two more.
+/// Tells whether a term, rounded down, is a unit at most. All terms after such a term come to less than two more.
 fn small(term: &BigInt) -> bool {
     term.magnitude().bits() <= 1
 }
 
-/// A float as a fixed-point number between 0 and 1. What it loses after the 60th digit is of no use to
+/// Writes a float as a fixed-point number between 0 and 1. The bits that it loses after the 60th are of no use to
 /// a guess.
 fn float(value: f64, fraction: u32) -> BigInt {
     let bits = (value.clamp(0.0, 1.0) * (1u64 << 60) as f64) as i64;
@@ -168,7 +168,7 @@ const LN_2: [u64; 32] = [
 mod tests {
     use super::*;
 
-    /// `Σ ±1/((2k+1)·n^(2k+1))`, rounded down term by term.
+    /// Computes `Σ ±1/((2k+1)·n^(2k+1))`, rounded down term by term.
     fn inverse(n: u32, fraction: u32, alternating: bool) -> BigInt {
         let mut power = (BigInt::one() << fraction) / n;
         let mut sum = power.clone();
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn tables_agree_with_series() {
         let fraction = TABLE + 32;
-        // Machin's formula, and 2 artanh(1/3).
+        // These are Machin's formula and 2 artanh(1/3).
         let quarter_pi = inverse(5, fraction, true) * 4 - inverse(239, fraction, true);
         let ln_2 = inverse(3, fraction, false) * 2;
         assert_eq!(constant(&QUARTER_PI, TABLE, 0), quarter_pi >> 32u32);

@@ -1,3 +1,5 @@
+//! Upper bounds on errors, as short floats that are rounded up.
+
 use std::ops::{Add, Mul};
 
 use num_bigint::BigUint;
@@ -5,7 +7,7 @@ use num_bigint::BigUint;
 /// A bound on a size, `man·2^exp`. Sums, products and quotients are rounded up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Magnitude {
-    /// At most [`Magnitude::BITS`] long.
+    /// The mantissa, at most [`Magnitude::BITS`] long.
     man: u64,
     exp: i64,
 }
@@ -32,20 +34,20 @@ impl Magnitude {
         Magnitude { man: 1, exp }
     }
 
-    /// At least `value·2^exp`.
+    /// Returns a bound of at least `value·2^exp`.
     pub(super) fn above(value: &BigUint, exp: i64) -> Magnitude {
         let (top, shift) = leading(value);
         Magnitude::new(top + u64::from(shift > 0), exp + shift)
     }
 
-    /// At most `value·2^exp`.
+    /// Returns a bound of at most `value·2^exp`.
     pub(super) fn below(value: &BigUint, exp: i64) -> Magnitude {
         let (top, shift) = leading(value);
         let excess = (64 - Magnitude::BITS).saturating_sub(top.leading_zeros());
         Magnitude::new(top >> excess, exp + shift + i64::from(excess))
     }
 
-    /// The quotient by a positive bound from below.
+    /// Divides by a positive lower bound.
     pub(super) fn over(self, least: Magnitude) -> Magnitude {
         if self.man == 0 {
             return self;
@@ -63,7 +65,7 @@ impl Magnitude {
         self.exp
     }
 
-    /// It is less than `2^top`.
+    /// Returns a `top` such that the bound is less than `2^top`.
     pub(super) fn top(self) -> i64 {
         if self.man == 0 {
             return i64::MIN;
@@ -71,8 +73,7 @@ impl Magnitude {
         self.exp + 64 - i64::from(self.man.leading_zeros())
     }
 
-    /// How many units of `2^exp` it takes to cover it. The unit must not be so small that they could
-    /// not be counted.
+    /// Counts the units of `2^exp` that it takes to cover the bound. The unit must not be too small to count them.
     pub(super) fn units(self, exp: i64) -> u64 {
         let shift = self.exp - exp;
         if self.man == 0 {
@@ -100,7 +101,7 @@ impl Add for Magnitude {
             return self;
         }
         let (small, large) = if self.exp < other.exp { (self, other) } else { (other, self) };
-        // The larger exponent comes down as far as the mantissa allows, so that little is lost.
+        // The larger exponent comes down as far as the mantissa allows, so little is lost.
         let room = i64::from(large.man.leading_zeros()) - 2;
         let exp = small.exp.max(large.exp - room);
         Magnitude::new((large.man << (large.exp - exp)) + small.units(exp), exp)
@@ -115,8 +116,8 @@ impl Mul for Magnitude {
     }
 }
 
-/// The leading 62 bits of a number, and by how much they have to be shifted to the left again. A
-/// shorter number is given whole.
+/// Returns the leading 62 bits of a number, and the shift to the left that restores their place. A shorter number
+/// is returned whole.
 pub(super) fn leading(value: &BigUint) -> (u64, i64) {
     let bits = value.bits();
     let mut digits = value.iter_u64_digits().rev();

@@ -1,4 +1,4 @@
-//! What can be computed with balls.
+//! The operations of the trait `Real` on balls.
 
 use std::cmp::Ordering;
 
@@ -97,7 +97,7 @@ impl Real for Ball {
             let end = &top.mid + top.rad;
             return Ball::between(BigInt::zero(), end, top.exp, p);
         }
-        // The radicand gets twice the bits that the root shall have, and an even exponent.
+        // The radicand gets twice the bits that the root is to have, and an even exponent.
         let wanted = (2 * i64::from(p) + 2 - self.mid.bits() as i64).max(0);
         let shift = wanted + ((self.exp - wanted) & 1);
         let (root, rest) = square_root(self.mid.magnitude() << shift);

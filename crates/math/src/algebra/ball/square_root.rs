@@ -1,11 +1,13 @@
+//! Integer square roots of any size.
+
 use num_bigint::BigUint;
 use num_integer::Integer;
 use num_traits::{One, ToPrimitive};
 
-/// The greatest number whose square is at most `n`, and what is left.
+/// Returns the greatest number whose square is at most `n`, and the rest.
 ///
-/// The root of the upper half of the digits, found in the same way, gives the rest of the root by one
-/// division, one too high at most (Zimmermann, "Karatsuba Square Root", 1999).
+/// The function first finds the root of the upper half of the digits in the same way. One division then gives the
+/// rest of the root, one too high at most (Zimmermann, "Karatsuba Square Root", 1999).
 pub(super) fn square_root(n: BigUint) -> (BigUint, BigUint) {
     if let Some(n) = n.to_u128() {
         let root = n.isqrt();

@@ -1,3 +1,5 @@
+//! Tests of enclosures against exact values and known digits.
+
 use std::cmp::Ordering;
 
 use num_rational::BigRational;
@@ -6,7 +8,7 @@ use proptest::prelude::*;
 use super::{square_root::square_root, *};
 use crate::algebra::{interval::Interval, real::Real};
 
-/// What an enclosure knows how to say of a rational: whether it holds it.
+/// An enclosure that can tell whether it holds a rational.
 trait Holds: Real {
     fn holds(&self, value: &BigRational) -> bool;
 }
@@ -26,12 +28,12 @@ impl Holds for Interval {
     }
 }
 
-/// Whether two enclosures may be of the same number.
+/// Tells whether two enclosures may hold the same number.
 fn meet<R: Real>(a: &R, b: &R, p: u32) -> bool {
     a.add(&b.clone().neg(), p).sign().is_none_or(Ordering::is_eq)
 }
 
-/// A random walk over the arithmetic operations from rational starts.
+/// One step of a random walk over the arithmetic operations from rational starts.
 #[derive(Clone, Debug)]
 enum Step {
     Add(i64, i64),
@@ -78,8 +80,8 @@ fn walk<R: Holds>(start: i64, steps: &[Step], p: u32) -> Option<(R, BigRational)
     Some((found, truth))
 }
 
-/// Sine, cosine, hyperbolic sine, exponential, roots; and then those that are not precise near zero, or
-/// not everywhere defined.
+/// Returns sine, cosine, hyperbolic sine, exponential and roots, then the functions that are not precise near zero
+/// or not defined everywhere.
 fn functions<R: Real>(x: &R, p: u32) -> Vec<R> {
     let (sin, cos) = x.sin_cos(p);
     let one = R::integer(1);
@@ -149,7 +151,7 @@ proptest! {
     }
 }
 
-/// From the tables of the On-Line Encyclopedia of Integer Sequences, where they have sixty digits.
+/// The digits come from the tables of the On-Line Encyclopedia of Integer Sequences, which give sixty.
 #[test]
 fn digits_of_constants() {
     let p = 320;
@@ -208,7 +210,7 @@ fn extremes_are_followed_or_given_up() {
     let tiny = int(-1 << 37).exp(p);
     assert_eq!(tiny.sign(), Some(Ordering::Greater));
     assert_eq!(int(-1 << 41).exp(p).sign(), None);
-    // Between -2^42 + 1 and -1, and beyond on either side.
+    // The first ball lies between -2^42 + 1 and -1; the others reach beyond it on either side.
     let wide = |mid: i64, rad| Ball { mid: BigInt::from(mid), rad, exp: 0 }.exp(p);
     let power = int(-1).exp(p);
     assert!(meet(&wide(-1 << 41, (1 << 41) - 1), &power, p));

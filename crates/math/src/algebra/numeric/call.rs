@@ -1,4 +1,4 @@
-//! The known functions.
+//! The values of the known functions.
 
 use std::cmp::Ordering;
 
@@ -16,7 +16,7 @@ use crate::{
     expr::{Expr, Function},
 };
 
-/// Factorials and binomials with more factors than this are taken by Stirling's formula.
+/// The most factors of a factorial or binomial that are multiplied out. Beyond it Stirling's formula is used.
 const FACTORS: u64 = 1000;
 
 impl<'e, R: Real> Evaluator<'e, '_, R> {
@@ -74,7 +74,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
                 match function {
                     Function::Sinh => Ok(sinh),
                     Function::Cosh => Ok(cosh),
-                    // Overflow on both sides of the fraction says nothing, and is not needed.
+                    // Overflow on both sides of the fraction tells nothing, and the fraction is not needed.
                     _ => self.tanh(&argument).map_or_else(
                         || sinh.div(&cosh, p).ok_or(Stop::Unknown),
                         |value| Ok(Value::real(value)),
@@ -129,7 +129,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         }
     }
 
-    /// The inverse sine and cosine, as the angle of a vector on the unit circle.
+    /// Computes the inverse sine or cosine, as the angle of a vector on the unit circle.
     fn arc(&mut self, function: Function, x: &R, written: &Expr) -> Result<Value<R>> {
         let p = self.p;
         let one = R::integer(1);
@@ -144,8 +144,8 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
             }),
             Some(_) => angle(y, x),
             None if self.values_are_real(written)? => Err(Stop::Unknown),
-            // The argument may be 1, or beyond it by so little that the imaginary part is small:
-            // arcosh √(1+d) = arsinh √d ≤ √d.
+            // The argument may be 1, or so little beyond 1 that the imaginary part is small: arcosh √(1+d) =
+            // arsinh √d ≤ √d.
             None => {
                 let re = R::angle(y, x, p).ok_or(Stop::Unknown)?;
                 Ok(Value::complex(re, square.neg().sqrt(p).around_zero(p)))
@@ -153,7 +153,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         }
     }
 
-    /// The hyperbolic tangent of a real number that is not small.
+    /// Computes the hyperbolic tangent of a real number that is not small.
     fn tanh(&mut self, argument: &Value<R>) -> Option<R> {
         let p = self.p;
         let x = argument.as_real()?;
@@ -168,7 +168,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         Some(if x.sign() == Some(Ordering::Less) { value.neg() } else { value })
     }
 
-    /// The greatest integer below or the least above.
+    /// Returns the greatest integer below, or the least above.
     fn cell(&mut self, x: &R, down: bool, written: &Expr) -> Result<BigInt> {
         let floor = if down { x.floor() } else { x.clone().neg().floor().map(|floor| -floor) };
         if let Some(floor) = floor {
@@ -178,7 +178,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         Ok(if down { exact.floor() } else { exact.ceil() }.to_integer())
     }
 
-    /// The integer that an expression is for certain.
+    /// Returns the integer that an expression certainly is.
     fn integer(&mut self, value: &Value<R>, written: &Expr) -> Result<BigInt> {
         let x = real(value)?;
         if let Some(whole) = x.whole() {
@@ -187,7 +187,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         if let Some(exact) = self.exact(written)? {
             return if exact.is_integer() { Ok(exact.to_integer()) } else { Err(Stop::Undefined) };
         }
-        // Between two integers for certain, or not known.
+        // The value is certainly between two integers, or it is not known.
         let floor = x.floor().ok_or(Stop::Unknown)?;
         let above = x.add(&R::ratio(&-floor, &1.into(), self.p), self.p).sign();
         Err(if above == Some(Ordering::Greater) { Stop::Undefined } else { Stop::Unknown })
@@ -205,7 +205,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         Value::real(R::ratio(n, &1.into(), self.p))
     }
 
-    /// The product of every `step`-th number from `from` to `to`.
+    /// Computes the product of every `step`-th number from `from` to `to`.
     fn product(&mut self, from: u64, to: u64, step: usize) -> Result<Value<R>> {
         let mut product = R::integer(1);
         for factor in (from..=to).step_by(step) {
@@ -219,8 +219,8 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         if n <= FACTORS { self.product(2, n, 1) } else { self.stirling(n) }
     }
 
-    /// `n! = e^(n ln n − n + ln(2πn)/2 + 1/12n − 1/360n³ + …)`; the error of the series is less than
-    /// the first term left out.
+    /// Computes `n! = e^(n ln n − n + ln(2πn)/2 + 1/12n − 1/360n³ + …)`. The error of the series is less than the
+    /// first term that is left out.
     fn stirling(&mut self, n: u64) -> Result<Value<R>> {
         self.elementary()?;
         self.elementary()?;
@@ -260,7 +260,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         self.factorial(n)?.div(&even, self.p).ok_or(Stop::Unknown)
     }
 
-    /// `n(n−1)…(n−k+1)`, and over `k!` for binomials.
+    /// Computes `n(n−1)…(n−k+1)`, divided by `k!` for binomials.
     fn choices(
         &mut self,
         binomial: bool,
@@ -378,7 +378,7 @@ fn real<R: Real>(value: &Value<R>) -> Result<&R> {
     value.as_real().ok_or(Stop::Unknown)
 }
 
-/// `B(2k)/(2k(2k−1))` for k = 1, 2, …: the coefficients of Stirling's series.
+/// The coefficients of Stirling's series: `B(2k)/(2k(2k−1))` for k = 1, 2, ….
 const STIRLING: [(i64, i64); 10] = [
     (1, 12),
     (-1, 360),

@@ -14,13 +14,13 @@ use crate::{
     expr::{Constant, Expr, Fold, FoldKind},
 };
 
-/// Why there is no enclosure.
+/// The reason why there is no enclosure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     OverBudget,
-    /// There is no value here, for certain.
+    /// There is certainly no value here.
     Undefined,
-    /// It cannot be told at this precision, or not at all.
+    /// The value is not known at this precision, or at any.
     Unknown,
 }
 
@@ -32,22 +32,22 @@ impl From<OverBudget> for Stop {
 
 pub(super) type Result<T> = std::result::Result<T, Stop>;
 
-/// Powers with an integer exponent below this are multiplied out.
+/// The bound below which integer exponents are multiplied out.
 const MULTIPLIED: u64 = 1 << 40;
 
 pub(super) struct Evaluator<'e, 'b, R> {
     pub(super) p: u32,
     pub(super) budget: &'b mut Budget,
     unknowns: &'b Unknowns<'e>,
-    /// What the unknowns stand for, exactly and as enclosures.
+    /// The values of the unknowns, as exact fractions here and as enclosures in `values`.
     coordinates: &'b [(i64, i64)],
     values: Vec<R>,
-    /// The indices of the folds around, with their present values.
+    /// The indices of the enclosing folds, with their present values.
     bound: Vec<(&'e str, i64)>,
     /// The binary logarithm of the largest value on the way.
     pub(super) largest: i64,
-    /// Whether a term was too small to show in its sum, at this precision: what agrees without it is no
-    /// evidence. `4 + e^{-10000}` is not 4.
+    /// True if a term was too small to show in its sum at this precision. Agreement without the term is no
+    /// evidence: `4 + e^{-10000}` is not 4.
     pub(super) lost: bool,
 }
 
@@ -173,8 +173,8 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
         total
     }
 
-    /// Takes note of an argument too close to zero to show in a function's value: cos e^{-1000} is not
-    /// 1. What an argument adds to the value may be of the order of its square.
+    /// Takes note of an argument that is too close to zero to show in a function's value: cos e^{-1000} is not 1.
+    /// The argument may add as little to the value as its square.
     pub(super) fn faint(&mut self, nonzero: bool, log2: i64) {
         self.lost |= self.p > 0 && nonzero && log2 < 8 - i64::from(self.p) / 2;
     }
@@ -196,7 +196,7 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
         }
     }
 
-    /// The rational that an expression plainly is at this point.
+    /// Returns the rational that an expression plainly is at this point.
     pub(super) fn exact(&mut self, expr: &Expr) -> Result<Option<BigRational>> {
         let symbol = |name: &str| {
             let bound = self.bound.iter().rev().find(|(bound, _)| *bound == name);
@@ -206,7 +206,7 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
         Ok(exact(expr, &symbol, self.budget)?)
     }
 
-    /// Whether the value is the same at all points, so that it is not bound to be real.
+    /// Tells whether the value is the same at all points. Such a value need not be real.
     pub(super) fn is_constant(&mut self, expr: &Expr) -> Result<bool> {
         if self.values.is_empty() {
             return Ok(true);
@@ -251,7 +251,7 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
                     None => Err(Stop::Unknown),
                 };
             }
-            // A negative number to a real power is real or not, depending on what fraction it is.
+            // A negative number to a real power may be real or not, depending on the fraction that the power is.
             Some(_) if power.im.is_none() => return Err(Stop::Unknown),
             _ => (),
         }
@@ -308,7 +308,7 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
         if exponent.is_negative() { self.quotient(&one, &power, written) } else { Ok(power) }
     }
 
-    /// A power whose exponent is a fraction in lowest terms.
+    /// Computes a power whose exponent is a fraction in lowest terms.
     pub(super) fn rational_power(
         &mut self,
         base: Value<R>,
@@ -349,7 +349,7 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
                     (true, None) => Value::real(roots.0.hull(&roots.1.neg(), p)),
                     (false, Some(_)) if small == 2 => Value::complex(R::integer(0), roots.1),
                     (false, Some(_)) => return self.principal_power(&base, exponent),
-                    // Either part is zero, and the other within its root.
+                    // One part is zero, and the other lies within its root.
                     (false, None) if small == 2 => Value::complex(roots.0, roots.1),
                     (false, None) => {
                         let size = base.re.abs(p).root(small, p).around_zero(p);
@@ -369,7 +369,7 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
         Ok(log.mul(&exponent, self.p).exp(self.p))
     }
 
-    /// The logarithm of the argument as written.
+    /// Computes the logarithm of the argument `written`.
     pub(super) fn logarithm(&mut self, value: &Value<R>, written: &Expr) -> Result<Value<R>> {
         self.elementary()?;
         if value.is_zero() {

@@ -1,3 +1,5 @@
+//! The rational value of an expression at a point, if arithmetic and perfect roots suffice for it.
+
 use num_bigint::BigInt;
 use num_integer::Integer;
 use num_rational::BigRational;
@@ -8,11 +10,12 @@ use crate::{
     expr::{Expr, Function},
 };
 
-/// Numbers with more bits than this are not followed exactly.
+/// The longest numbers that are followed exactly, in bits.
 const BITS: u64 = 1 << 12;
 
-/// The rational that an expression plainly is, given the values of its symbols. None if it is not
-/// rational, if that takes more than arithmetic and perfect roots to see, or if it is too long.
+/// Returns the rational that an expression plainly is, given the values of its symbols. Returns `None` if the
+/// expression is not rational, if more than arithmetic and perfect roots is needed to see it, or if the rational
+/// is too long.
 pub(super) fn exact(
     expr: &Expr,
     symbol: &dyn Fn(&str) -> Option<(i64, i64)>,
@@ -61,8 +64,8 @@ fn fits(value: &BigRational) -> bool {
     value.numer().bits().max(value.denom().bits()) <= BITS
 }
 
-/// The price of an operation with a number: reducing a fraction takes a greatest common divisor, which
-/// is quadratic.
+/// Charges for an operation with a number. Reducing a fraction takes a greatest common divisor, which has a
+/// quadratic cost.
 fn charge(value: &BigRational, budget: &mut Budget) -> Result<(), OverBudget> {
     let words = (value.numer().bits() + value.denom().bits()) / 64 + 1;
     budget.spend(30 + 64 * words * words)
@@ -88,7 +91,7 @@ fn fold(
     Ok(Some(total))
 }
 
-/// The logarithm of a whole power of a base above one.
+/// Computes the logarithm of a whole power of a base above one.
 fn logarithm(
     base: &BigRational,
     value: BigRational,
@@ -101,7 +104,7 @@ fn logarithm(
     let below = value < one;
     let value = if below { value.recip() } else { value };
     let (mut power, mut exponent) = (one, 0i64);
-    // Powers of a base that is near one grow slowly, but they get longer by a bit at least.
+    // The powers of a base near one grow slowly, but each is longer than the last by a bit at least.
     while power < value && fits(&power) {
         charge(&power, budget)?;
         charge(base, budget)?;
@@ -111,7 +114,7 @@ fn logarithm(
     Ok((power == value).then(|| BigRational::from(BigInt::from(exponent))))
 }
 
-/// A power with a small exponent, whose denominator takes a perfect root.
+/// Computes a power with a small exponent. The denominator of the exponent needs a perfect root.
 fn power(
     base: BigRational,
     exponent: &BigRational,

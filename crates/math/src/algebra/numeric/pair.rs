@@ -1,3 +1,5 @@
+//! Two expressions, evaluated together at the same points.
+
 use std::{cmp::Ordering, ops::Range};
 
 use super::{
@@ -19,24 +21,24 @@ pub(super) struct Pair<'e> {
     pub(super) first: &'e Expr,
     pub(super) second: &'e Expr,
     unknowns: Unknowns<'e>,
-    /// A name for every unknown.
+    /// The names of all unknowns.
     names: Vec<String>,
-    /// What the unknowns stand for at further points, if the functions are made of pieces.
+    /// The values of the unknowns at further points, if the functions are made of pieces.
     probes: Vec<(i64, i64)>,
 }
 
-/// The values of both at a point, and the binary logarithm of the largest value on the way.
+/// The values of both expressions at a point, and the binary logarithm of the largest value on the way.
 pub(super) struct Values<R> {
     pub(super) first: Value<R>,
     pub(super) second: Value<R>,
     largest: i64,
-    /// Whether a term of a sum was too small to show in it.
+    /// True if a term of a sum was too small to show in it.
     lost: bool,
 }
 
 impl<'e> Pair<'e> {
-    /// None if there are too many unknowns, or unknown functions of which it cannot be told whether
-    /// their values are the same.
+    /// Makes a pair. Returns `None` if there are too many unknowns, or if it cannot be told which values of
+    /// unknown functions are the same.
     pub(super) fn new(
         first: &'e Expr,
         second: &'e Expr,
@@ -50,7 +52,7 @@ impl<'e> Pair<'e> {
             return Ok(None);
         }
         let symbols = unknowns.symbols.iter().map(|name| String::from(*name));
-        // No symbol has a name like these.
+        // No symbol has such a name.
         let classes = (0..unknowns.classes).map(|class| format!("({class})"));
         let names: Vec<_> = symbols.chain(classes).collect();
         let probes = if names.is_empty() { vec![] } else { probes(first, second, budget)? };
@@ -61,8 +63,8 @@ impl<'e> Pair<'e> {
         self.names.is_empty()
     }
 
-    /// The points at which functions made of pieces are looked at besides: at every probe, and twice
-    /// where there are several unknowns, whose probes are shifted against each other.
+    /// Returns the extra points for functions made of pieces. Each probe is one point. If there are several
+    /// unknowns, it is two, with the unknowns' probes shifted against each other.
     pub(super) fn probes(&self) -> Range<u32> {
         let rounds = if self.names.len() > 1 { 2 } else { 1 };
         POINTS..POINTS + rounds * self.probes.len() as u32
@@ -76,7 +78,7 @@ impl<'e> Pair<'e> {
         self.probes[((place + shift(name, round) % count) % count) as usize]
     }
 
-    /// Evaluates both at a point, where constants are the same at any point.
+    /// Evaluates both expressions at a point. Constants are the same at any point.
     pub(super) fn at<R: Real>(
         &self,
         point: u32,
@@ -95,8 +97,8 @@ impl<'e> Pair<'e> {
     }
 }
 
-/// Sorts the applications of unknown functions into classes of equal value: same name, same number of
-/// arguments, same arguments. Returns whether that could be done.
+/// Sorts the applications of unknown functions into classes of equal value: same name, same number of arguments,
+/// same arguments. Returns whether that could be done.
 fn classify(unknowns: &mut Unknowns, budget: &mut Budget) -> Result<bool, OverBudget> {
     for current in 0..unknowns.applications.len() {
         let mut class = None;
@@ -133,11 +135,11 @@ fn same(first: &Expr, second: &Expr, budget: &mut Budget) -> Result<Option<bool>
 }
 
 impl<R: Real> Values<R> {
-    /// None if they are different for certain; else to how many bits they agree.
+    /// Counts the bits to which both values agree. Returns `None` if they certainly differ.
     ///
-    /// That is compared with their own size where that is known, and where both may be zero with 1, or
-    /// with the largest value on the way if all were smaller. (The largest one alone says nothing: the
-    /// sine of an astronomical number is known to lie within ±1, and no more.)
+    /// The bits are counted from the values' own size, if it is known. If both may be zero, they are counted from
+    /// 1, or from the largest value on the way if all values were smaller. (The largest value alone tells nothing:
+    /// the sine of an astronomical number is only known to lie within ±1.)
     pub(super) fn agreement(&self, p: u32) -> Option<i64> {
         let difference = self.first.sub(&self.second, p);
         if difference.is_nonzero() {
@@ -155,12 +157,12 @@ impl<R: Real> Values<R> {
         Some(scale.saturating_sub(difference.log2()).clamp(0, p.into()))
     }
 
-    /// Whether both are exactly known, and the same.
+    /// Tells whether both values are exactly known, and the same.
     pub(super) fn are_same(&self) -> bool {
         self.first.sub(&self.second, 0).is_zero()
     }
 
-    /// How the first compares with the second, both being real.
+    /// Compares the first value with the second. Both have to be real.
     pub(super) fn order(&self, p: u32) -> Option<Ordering> {
         self.first.as_real()?;
         self.second.as_real()?;

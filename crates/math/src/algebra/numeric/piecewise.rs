@@ -1,8 +1,8 @@
-//! Where functions made of pieces are compared, besides the points for all functions.
+//! The probes: extra points at which functions made of pieces are compared.
 //!
-//! `|x + 100|` is `x + 100` wherever nobody looked, and `(-1)^n` is 1 at every second integer. Functions
-//! with such pieces are therefore also compared far out on both sides, at consecutive and at round
-//! integers, and beside the numbers that are written in them, which is where pieces tend to meet.
+//! `|x + 100|` is `x + 100` at all points near zero, and `(-1)^n` is 1 at every second integer. Functions with
+//! such pieces are therefore also compared far out on both sides, at consecutive and at round integers, and beside
+//! the numbers that are written in them, because pieces tend to meet there.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{
     expr::{Constant, Expr, Function},
 };
 
-/// Numbers that are looked at besides the small ones, all of them with either sign.
+/// The probes besides the small integers. Each is used with both signs.
 const ROUND: [(i64, i64); 18] = [
     (100, 1),
     (101, 1),
@@ -35,19 +35,19 @@ const ROUND: [(i64, i64); 18] = [
     (40, 7),
 ];
 
-/// The small integers go up to this.
+/// The largest of the small integers.
 const SMALL: i64 = 12;
 
-/// So many of the numbers in the expressions are looked at, the smallest ones.
+/// The most numbers of the expressions that are used, beginning with the smallest.
 const WRITTEN: usize = 12;
 
-/// Numbers beyond this are not looked at.
+/// The largest number that is used.
 const LARGEST: i64 = 1 << 50;
 
-/// Where sums run up to a variable, only numbers up to this are looked at.
+/// The largest number that is used if sums run up to a variable.
 const TERMS: i64 = 100;
 
-/// The numbers at which a pair of expressions is looked at besides: none if neither has pieces.
+/// Returns the probes for a pair of expressions. There are none if neither expression has pieces.
 pub(super) fn probes(
     first: &Expr,
     second: &Expr,
@@ -56,7 +56,7 @@ pub(super) fn probes(
     let mut survey = Survey::default();
     survey.read(first, &mut vec![], budget)?;
     survey.read(second, &mut vec![], budget)?;
-    // What is written in the same way has the same pieces.
+    // Two expressions that are written in the same way have the same pieces.
     if !survey.pieces || first == second {
         return Ok(vec![]);
     }
@@ -74,16 +74,16 @@ pub(super) fn probes(
 
 #[derive(Default)]
 struct Survey {
-    /// A part is made of pieces, or has a value at integers only.
+    /// True if a part is made of pieces, or has a value at integers only.
     pieces: bool,
-    /// A sum or product has a variable number of terms.
+    /// True if a sum or product has a variable number of terms.
     sums: bool,
-    /// The whole numbers that occur, by their size.
+    /// The whole numbers that occur, ordered by size.
     written: BTreeSet<i64>,
 }
 
 impl Survey {
-    /// Reads an expression, where some symbols are bound. Whether variables occur.
+    /// Reads an expression in which some symbols are bound. Returns whether variables occur.
     fn read<'e>(
         &mut self,
         expr: &'e Expr,
@@ -116,7 +116,7 @@ impl Survey {
             last = self.read(part, bound, budget)?;
             varies |= last;
         }
-        // The last part is an exponent or a radicand.
+        // The last part of such an expression is an exponent or a radicand.
         self.pieces |= match expr {
             Expr::Call(function, _) => varies && has_pieces(*function),
             Expr::Root(parts) => last && !is_odd(&parts[0]),
@@ -154,7 +154,7 @@ fn is_odd(degree: &Expr) -> bool {
     matches!(degree, Expr::Number(n) if n.is_integer() && n.numer().trailing_zeros() == Some(0))
 }
 
-/// Whether the base of a power is plainly positive.
+/// Tells whether the base of a power is plainly positive.
 fn is_positive(expr: &Expr, budget: &mut Budget) -> Result<bool, OverBudget> {
     budget.spend(1)?;
     match expr {

@@ -1,15 +1,17 @@
-/// The number of points at which expressions in variables are compared at most.
+//! The fixed points at which expressions in variables are compared.
+
+/// The most points at which expressions in variables are compared.
 pub(super) const POINTS: u32 = 40;
 
-/// The points that are always tried: of both signs, and some of them less than 1 in size.
+/// The number of points that are always tried. They have both signs, and some are less than 1 in size.
 pub(super) const FIRST: u32 = 8;
 
-/// What a variable stands for at a point: a fraction whose denominator is positive.
+/// Returns the value of a variable at a point: a fraction whose denominator is positive.
 ///
-/// It depends on the variable's name and the point's number only, so that the same verdict is given
-/// everywhere and at all times. The first points are fractions of both signs, for identities that hold
-/// everywhere; those after them are for expressions that are defined on less: near zero, for positive
-/// numbers only, and at last for integers only.
+/// The value depends only on the variable's name and the point's number, so the verdict is the same everywhere and
+/// at all times. The first points are fractions of both signs, for identities that hold everywhere. The later
+/// points are for expressions that are defined on less: numbers near zero, positive numbers only, and at last
+/// integers only.
 pub(super) fn coordinate(name: &str, point: u32) -> (i64, i64) {
     let seed = seed(name);
     let random = mix(seed.wrapping_add(u64::from(point).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
@@ -34,7 +36,7 @@ pub(super) fn coordinate(name: &str, point: u32) -> (i64, i64) {
     (if signed && negative { -numer } else { numer }, denom)
 }
 
-/// How far a variable's probes are shifted against those of the others, in a round.
+/// Returns the shift of a variable's probes against those of the other variables, in a round.
 pub(super) fn shift(name: &str, round: u64) -> u64 {
     mix(seed(name).wrapping_add(round))
 }
@@ -45,7 +47,7 @@ fn seed(name: &str) -> u64 {
     })
 }
 
-/// A word in which every bit depends on every bit of the given one.
+/// Mixes a word. Every bit of the result depends on every bit of the word.
 fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

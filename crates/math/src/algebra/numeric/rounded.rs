@@ -1,3 +1,5 @@
+//! The comparison of two expressions to a number of decimal places.
+
 use std::cmp::Ordering;
 
 use num_bigint::BigInt;
@@ -15,15 +17,15 @@ use crate::{
     expr::Expr,
 };
 
-/// More places than this are not told apart from this many.
+/// The most places that count. More places give the same verdict as this many.
 const PLACES: u32 = 250;
 
-/// Whether two expressions have the same value to `places` places after the decimal point.
+/// Tells whether two expressions have the same value to `places` places after the decimal point.
 ///
-/// Real constants are the same if they round to the same number, halves away from zero; so are the
-/// parts of complex ones. Rounding may not wipe out a number: those below `10^(3 - places)` in size (and below 1) are
-/// compared by as many significant digits instead, and by one at least. Functions are the same if they are within
-/// `10^-places` of each other at the points, compared with the larger of both.
+/// Real constants are the same if they round to the same number, halves away from zero. So are the parts of
+/// complex constants. Rounding must not wipe out a number. Numbers below `10^(3 - places)` in size (and below 1)
+/// are therefore compared to `places` significant digits instead, and to one at least. Functions are the same if
+/// they are within `10^-places` of each other at the points, relative to the larger of both.
 pub(crate) fn agree(
     a: &Expr,
     b: &Expr,
@@ -42,7 +44,7 @@ pub(crate) fn agree(
     }
 }
 
-/// The bits of so many decimal places.
+/// Returns the number of bits in `places` decimal places.
 fn bits(places: u32) -> u32 {
     (f64::from(places) * std::f64::consts::LOG2_10) as u32
 }
@@ -63,7 +65,7 @@ fn constants(
     let mut ladder = Ladder::default();
     let mut finest = None;
     for p in LEVELS {
-        // Two divisions and powers of ten of this precision.
+        // The cost covers two divisions and powers of ten at this precision.
         budget.spend(10 * Ball::cost(p).elementary)?;
         let Some(found) = ladder.climb(pair, p, budget)? else { break };
         match found {
@@ -86,8 +88,8 @@ fn constants(
 enum Rounded {
     Same,
     Apart,
-    /// One of them is too near to a half to be rounded. Whether they are within half a unit of each
-    /// other, if that is known.
+    /// One of the values is too near to a half to be rounded. The field tells whether the values are within half a
+    /// unit of each other, if that is known.
     Boundary(Option<bool>),
 }
 
@@ -103,7 +105,7 @@ fn rounded(
     match sizes[0].max(sizes[1]) {
         Some(decade) if decade < (3 - digits).min(0) => digits = digits.max(1) - 1 - decade,
         Some(_) => (),
-        // Zero, or astronomical: by the difference.
+        // The values are zero or astronomical, so only their difference can decide.
         None if first.sub(second, p).is_nonzero() => return Rounded::Apart,
         None => return Rounded::Boundary(None),
     }
@@ -119,7 +121,7 @@ fn rounded(
             let limit = Ball::ratio(&limit.into(), &2.into(), p);
             apart.add(&limit.neg(), p).sign()
         };
-        // Numbers more than a unit apart do not round to the same.
+        // Numbers more than a unit apart do not round to the same number.
         if beyond(2) == Some(Ordering::Greater) {
             return Rounded::Apart;
         }
@@ -135,7 +137,7 @@ fn rounded(
     result
 }
 
-/// The number of units that a number rounds to, halves away from zero.
+/// Returns the number of units that a number rounds to, halves away from zero.
 fn integer(
     value: &Ball,
     exact: Option<&BigRational>,
@@ -146,7 +148,7 @@ fn integer(
     if let Some(exact) = exact {
         let ten = BigRational::from(BigInt::from(10));
         let scaled = exact * ten.pow(digits as i32);
-        // The crate rounds halves away from zero.
+        // The crate `num-rational` rounds halves away from zero.
         return Some(scaled.round().to_integer());
     }
     let half = Ball::ratio(&1.into(), &2.into(), p);
@@ -177,7 +179,7 @@ fn functions(pair: &Pair, places: u32, budget: &mut Budget) -> Result<Agreement,
     })
 }
 
-/// How the values' difference compares with the tolerance.
+/// Compares the difference of the values with the tolerance.
 fn tolerance<R: Real>(values: &Values<R>, digits: i64, p: u32) -> Option<Ordering> {
     let difference = values.first.sub(&values.second, p).abs(p).mul(&power_of_ten(digits, p), p);
     let (first, second) = (values.first.abs(p), values.second.abs(p));

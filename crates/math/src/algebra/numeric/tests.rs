@@ -1,3 +1,5 @@
+//! Tests of numeric comparison: pairs, domains and budgets.
+
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use proptest::prelude::*;
@@ -163,7 +165,7 @@ fn conventions() {
     close(call(Function::Arccot, num(-1)), over(product([num(3), pi()]), num(4)));
     close(call(Function::Arctan, neg(num(1))), neg(over(pi(), num(4))));
     close(pow(pow(num(2), var("x")), num(3)), pow(num(8), var("x")));
-    // 0.5 is one half, and so is an exponent.
+    // 0.5 is one half, as an exponent too.
     close(pow(num(-4), dec(5, 10)), product([num(2), i()]));
     close(pow(num(-1), over(num(1), num(4))), pow(e(), over(product([i(), pi()]), num(4))));
     distinct(pow(num(-1), over(num(1), num(3))), pow(e(), over(product([i(), pi()]), num(3))));
@@ -305,7 +307,7 @@ fn integer_functions() {
     close(Expr::Call(Function::Lcm, vec![num(4), num(6)]), num(12));
     close(Expr::Call(Function::Max, vec![num(4), pi(), sqrt(num(17))]), sqrt(num(17)));
     close(Expr::Call(Function::Min, vec![num(4), pi(), sqrt(num(17))]), pi());
-    // Stirling's formula meets the product.
+    // Here Stirling's formula meets the product.
     let of = |n| call(Function::Factorial, num(n));
     close(over(of(1001), of(1000)), num(1001));
     close(
@@ -442,7 +444,7 @@ fn bounded_work() {
     assert_eq!(agree(&roots(num(1)), &num(1), &mut small), Err(OverBudget));
 }
 
-/// Any expression at all, sensible or not.
+/// Generates any expression at all, sensible or not.
 fn any_expr() -> impl Strategy<Value = Expr> {
     let leaf = prop_oneof![
         (-12i64..13).prop_map(num),

@@ -1,26 +1,29 @@
+//! The variables and unknown functions of two expressions.
+
 use crate::{
     budget::{Budget, OverBudget},
     expr::Expr,
 };
 
-/// What stands for any real number in a pair of expressions: their free symbols, then the classes of
-/// their unknown functions' values.
+/// The unknowns of a pair of expressions, which stand for any real number: the free symbols, then the classes of
+/// the unknown functions' values.
 #[derive(Default)]
 pub(super) struct Unknowns<'e> {
     pub(super) symbols: Vec<&'e str>,
-    /// The outermost applications of unknown functions, each with its class. Those of one class are
-    /// known to be equal; those of different classes, to be different in name or arguments.
+    /// The outermost applications of unknown functions, each with its class. Applications of one class are known
+    /// to be equal. Applications of different classes are known to differ in name or arguments.
     pub(super) applications: Vec<(&'e Expr, usize)>,
     pub(super) classes: usize,
-    /// An unknown function takes an index as its argument, so that its value is not one.
+    /// True if an unknown function occurs in a sum or product, where its argument may be the index. Then it need
+    /// not have a single value.
     pub(super) indexed: bool,
 }
 
 impl<'e> Unknowns<'e> {
-    /// Beyond so many, a search by name would take too long.
+    /// The most unknowns. With more, a search by name would take too long.
     pub(super) const MANY: usize = 64;
 
-    /// Adds those of an expression. Classes are left open.
+    /// Adds the unknowns of an expression. Their classes are left open.
     pub(super) fn collect(
         &mut self,
         expr: &'e Expr,
@@ -66,7 +69,7 @@ impl<'e> Unknowns<'e> {
         Some(self.symbols.len() + found.1)
     }
 
-    /// Whether any of them occurs in a part of the expressions, where some symbols are bound.
+    /// Tells whether any unknown occurs in a part of the expressions, in which some symbols are bound.
     pub(super) fn occur_in<'x>(
         &self,
         expr: &'x Expr,
@@ -100,7 +103,7 @@ impl<'e> Unknowns<'e> {
     }
 }
 
-/// The parts of an expression that is neither a fold nor an unknown function.
+/// Returns the parts of an expression that is neither a fold nor an unknown function.
 fn parts(expr: &Expr) -> &[Expr] {
     match expr {
         Expr::Sum(parts) | Expr::Product(parts) | Expr::Call(_, parts) => parts,

@@ -1,8 +1,10 @@
+//! Complex numbers, each part within an enclosure.
+
 use std::cmp::Ordering;
 
 use crate::algebra::real::Real;
 
-/// A number within an enclosure: real if there is no imaginary part.
+/// A number within an enclosure. It is real if there is no imaginary part.
 #[derive(Clone, Debug)]
 pub(super) struct Value<R> {
     pub(super) re: R,
@@ -14,13 +16,13 @@ impl<R: Real> Value<R> {
         Value { re, im: None }
     }
 
-    /// A complex number, or a real one if the imaginary part is zero for certain.
+    /// Makes a complex number, or a real one if the imaginary part is certainly zero.
     pub(super) fn complex(re: R, im: R) -> Self {
         let im = (im.sign() != Some(Ordering::Equal)).then_some(im);
         Value { re, im }
     }
 
-    /// The real number, if it is known to be one.
+    /// Returns the real number, if the value is known to be real.
     pub(super) fn as_real(&self) -> Option<&R> {
         self.im.is_none().then_some(&self.re)
     }
@@ -33,7 +35,7 @@ impl<R: Real> Value<R> {
         self.im.is_none() && self.re.sign() == Some(Ordering::Equal)
     }
 
-    /// Whether it is known not to be zero.
+    /// Tells whether the value is known not to be zero.
     pub(super) fn is_nonzero(&self) -> bool {
         let nonzero = |part: &R| part.sign().is_some_and(Ordering::is_ne);
         nonzero(&self.re) || self.im.as_ref().is_some_and(nonzero)
@@ -78,7 +80,7 @@ impl<R: Real> Value<R> {
 
     pub(super) fn square(&self, p: u32) -> Self {
         match &self.im {
-            // A square is not negative, which a product of two unrelated factors might be.
+            // A square is not negative. The product of two unrelated factors might be.
             None => {
                 let size = self.re.abs(p);
                 Value::real(size.mul(&size, p))
@@ -87,7 +89,7 @@ impl<R: Real> Value<R> {
         }
     }
 
-    /// None if the divisor may be zero.
+    /// Divides. Returns `None` if the divisor may be zero.
     pub(super) fn div(&self, other: &Self, p: u32) -> Option<Self> {
         let Some(im) = &other.im else {
             let re = self.re.div(&other.re, p)?;
@@ -101,7 +103,7 @@ impl<R: Real> Value<R> {
         self.mul(&other.clone().conjugate(), p).div(&Value::real(norm), p)
     }
 
-    /// The modulus.
+    /// Computes the modulus.
     pub(super) fn abs(&self, p: u32) -> R {
         let Some(im) = &self.im else { return self.re.abs(p) };
         let (re, im) = (self.re.abs(p), im.abs(p));
@@ -115,14 +117,15 @@ impl<R: Real> Value<R> {
         Value::complex(size.mul(&cos, p), size.mul(&sin, p))
     }
 
-    /// The principal logarithm. None if it may be that of zero, or on either side of the cut.
+    /// Computes the principal logarithm. Returns `None` if the number may be zero, or may lie on either side of
+    /// the cut.
     pub(super) fn ln(&self, p: u32) -> Option<Self> {
         let im = R::angle(&self.imaginary(), &self.re, p)?;
         Some(Value::complex(self.abs(p).ln(p)?, im))
     }
 
-    /// The principal square root of a number with an imaginary part. None if it may be on either side
-    /// of the cut.
+    /// Computes the principal square root of a number with an imaginary part. Returns `None` if the number may lie
+    /// on either side of the cut.
     pub(super) fn sqrt(&self, p: u32) -> Option<Self> {
         let im = self.im.as_ref()?;
         let half = |value: R| value.div(&R::integer(2), p);
@@ -138,7 +141,7 @@ impl<R: Real> Value<R> {
         Some(Value::complex(re, if sign.is_lt() { part.neg() } else { part }))
     }
 
-    /// Sine and cosine.
+    /// Computes sine and cosine.
     pub(super) fn sin_cos(&self, p: u32) -> (Self, Self) {
         let (sin, cos) = self.re.sin_cos(p);
         let Some(im) = &self.im else { return (Value::real(sin), Value::real(cos)) };
@@ -147,7 +150,7 @@ impl<R: Real> Value<R> {
         (sine, Value::complex(cos.mul(&right, p), sin.mul(&up, p).neg()))
     }
 
-    /// Hyperbolic sine and cosine.
+    /// Computes hyperbolic sine and cosine.
     pub(super) fn sinh_cosh(&self, p: u32) -> (Self, Self) {
         let (up, right) = (self.re.sinh(p), cosh(&self.re, p));
         let Some(im) = &self.im else { return (Value::real(up), Value::real(right)) };

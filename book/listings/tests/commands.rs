@@ -1,0 +1,130 @@
+//! The commands of the pages: the program takes the arguments of each, and the built-in recipe that it names has the
+//! keys that it sets. Most commands take minutes, a card, or files that the reader has, so they are not run here.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::Parser as _;
+use firebrick::Recipe;
+use firebrick_cli::commands::Arguments;
+
+#[test]
+fn the_program_takes_every_command_of_the_pages() {
+    let (mut count, mut refused) = (0, Vec::new());
+    for page in pages() {
+        for command in commands(&fs::read_to_string(&page).unwrap()) {
+            count += 1;
+            let problem = match Arguments::try_parse_from(&command) {
+                Err(error) => Some(error.to_string()),
+                Ok(_) => unknown_key(&command),
+            };
+            if let Some(problem) = problem {
+                refused.push(format!("{}: {}\n{problem}", page.display(), command.join(" ")));
+            }
+        }
+    }
+    assert!(refused.is_empty(), "{}", refused.join("\n\n"));
+    assert!(count > 100, "only {count} commands were found: are they written otherwise?");
+}
+
+#[test]
+fn a_command_that_is_made_up_is_refused() {
+    let text = "```console\n$ X=1 cargo run --release -- train quickstart \\\n    --set 'a.b=1 2' 2> log | head\n```\n";
+    let command = commands(text).remove(0);
+    assert_eq!(command, ["firebrick", "train", "quickstart", "--set", "a.b=1 2"]);
+    assert!(unknown_key(&command).unwrap().contains("unknown"), "{:?}", unknown_key(&command));
+    assert!(
+        Arguments::try_parse_from(["firebrick", "train", "quickstart", "--sett", "a"]).is_err()
+    );
+}
+
+/// Tells whether a built-in recipe has the keys that `--set` names.
+fn unknown_key(command: &[String]) -> Option<String> {
+    let recipe = firebrick_recipes::find(command.get(2)?)?;
+    let set = command.windows(2).filter(|pair| pair[0] == "--set").map(|pair| pair[1].clone());
+    let set: Vec<String> = set.filter(|set| !set.contains('$')).collect();
+    let error = Recipe::parse(Path::new("recipe.toml"), recipe.text, &set).err()?.to_string();
+    error.contains("unknown key").then_some(error)
+}
+
+/// Gives the program's commands in the console blocks of a page: after `$ firebrick`, `$ cargo run … --`, and variables
+/// before them, up to a pipe, a redirection or the next command.
+fn commands(page: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for block in page.split("```console\n").skip(1) {
+        let block = block.split("```").next().unwrap_or_default().replace("\\\n", " ");
+        for line in block.lines() {
+            let line = line.trim_start().trim_start_matches("$ ");
+            let line = line.strip_prefix("cargo run ").map_or_else(
+                || line.to_owned(),
+                |rest| match rest.split_once("-- ") {
+                    Some((_, arguments)) if !rest.starts_with("-p") => {
+                        format!("firebrick {arguments}")
+                    }
+                    _ => String::new(),
+                },
+            );
+            let words = words(&line);
+            let start = words.iter().position(|word| !word.contains('=') || word.contains('-'));
+            let words = &words[start.unwrap_or(words.len())..];
+            if words.first().is_some_and(|word| word == "firebrick") {
+                found.push(words.to_vec());
+            }
+        }
+    }
+    found
+}
+
+/// Splits a line as a shell does, up to the end of its first command.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote, mut open) = (Vec::new(), String::new(), None, false);
+    for letter in line.chars() {
+        match (quote, letter) {
+            (Some(mark), _) if letter == mark => quote = None,
+            (Some(_), _) => word.push(letter),
+            (None, '\'' | '"') => (quote, open) = (Some(letter), true),
+            (None, '|' | '>' | '<' | '&' | ';') => {
+                // The number of a redirection is no argument.
+                if word == "2" {
+                    word.clear();
+                }
+                break;
+            }
+            (None, ' ') => {
+                if open || !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                open = false;
+            }
+            (None, _) => word.push(letter),
+        }
+    }
+    if open || !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// The pages that have commands.
+fn pages() -> Vec<PathBuf> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages: Vec<PathBuf> =
+        ["README.md", "CONTRIBUTING.md"].map(|page| repository.join(page)).to_vec();
+    let mut folders = vec![repository.join("book/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    pages.sort();
+    pages
+}

@@ -1,0 +1,45 @@
+//! The formulas of the book: each `.tex` in `book/src/formulas` has its MathML beside it, which pages include.
+//!
+//! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book` renders them anew.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+use std::{fs, path::Path};
+
+use pulldown_latex::{Parser, RenderConfig, Storage, config::DisplayMode, mathml::push_mathml};
+
+#[test]
+fn formulas_are_rendered_as_they_are_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/formulas");
+    let mut count = 0;
+    for entry in fs::read_dir(&folder).unwrap() {
+        let source = entry.unwrap().path();
+        if source.extension().is_none_or(|ending| ending != "tex") {
+            continue;
+        }
+        count += 1;
+        let rendered = render(&fs::read_to_string(&source).unwrap());
+        assert!(!rendered.contains("merror"), "{}: {rendered}", source.display());
+        let page = source.with_extension("html");
+        if std::env::var_os("FIREBRICK_UPDATE").is_some() {
+            fs::write(&page, &rendered).unwrap();
+        }
+        let stored = fs::read_to_string(&page).unwrap_or_default();
+        assert!(
+            stored.replace("\r\n", "\n") == rendered,
+            "{} is not made of the formula beside it; render it anew with\n\
+             FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book",
+            page.display()
+        );
+    }
+    assert!(count > 5, "the book has lost its formulas");
+}
+
+/// Renders a formula as a block that Markdown leaves alone.
+fn render(source: &str) -> String {
+    let storage = Storage::new();
+    let config = RenderConfig { display_mode: DisplayMode::Block, ..RenderConfig::default() };
+    let mut html = String::from("<div class=\"formula\">\n");
+    push_mathml(&mut html, Parser::new(source, &storage), config).unwrap();
+    html + "\n</div>\n"
+}
