@@ -33,9 +33,16 @@ async function look(page) {
     await new Promise(done => { frame.onload = done; frame.src = page; });
     const inner = frame.contentDocument;
     inner.querySelectorAll("details").forEach(details => details.open = true);
-    if (wide(inner.documentElement)) found.push([page, "the page", inner.documentElement.scrollWidth]);
+    // The content scrolls by itself: the page around it is never wider than the window.
+    const content = inner.querySelector("#mdbook-content, #content");
+    if (!content || wide(content)) found.push([page, "the page", content ? content.scrollWidth : 0]);
+    for (const image of inner.images) {
+        if (!image.naturalWidth) found.push([page, `no image ${image.src}`, 0]);
+    }
     for (const element of inner.querySelectorAll(".table-wrapper, .formula, pre > code")) {
-        if (wide(element)) {
+        if (element.matches("pre > code") && !element.textContent.trim()) {
+            found.push([page, "an empty listing", 0]);
+        } else if (wide(element)) {
             const start = element.textContent.trim().slice(0, 50);
             found.push([page, `${element.className || element.tagName}: ${start}`, element.scrollWidth]);
         }
@@ -100,7 +107,7 @@ def look(browser, folder, pages, width):
     result = re.search(r'<pre id="result">(.*?)</pre>', ran.stdout, re.S)
     if not result:
         sys.exit(f"the browser gave no result: {ran.stderr[-2000:]}")
-    console = [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
+    console = [line for line in ran.stderr.splitlines() if "ERROR:CONSOLE" in line or "Uncaught" in line]
     return json.loads(html.unescape(result.group(1))), console
 
 
@@ -119,12 +126,12 @@ def main():
     for name, width in WIDTHS.items():
         found, console = look(browser, folder, pages, width)
         for page, place, needed in found:
-            # A phone may scroll a table or a listing within its page.
-            if name == "phone" and place != "the page":
+            # A phone may scroll a table or a formula within its page.
+            if name == "phone" and place.startswith(("table-wrapper", "formula")):
                 continue
             failed += 1
             page = page.removeprefix(folder.as_uri() + "/")
-            print(f"{name}: {page}: {place!r} is {needed} pixels wide")
+            print(f"{name}: {page}: {place}" + (f" is {needed} pixels wide" if needed else ""))
         for line in console:
             failed += 1
             print(f"{name}: {line}")

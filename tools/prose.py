@@ -6,7 +6,7 @@
 
 A sentence that opens with "What", "Whether", "Where", "Of" and the like makes its reader hold an unfinished
 thought. It is better turned round: the thing first, then what it does. Questions may open so, and so may the
-sentences in `tools/prose-allowed.txt`, one on a line as `PATH: opening words`.
+sentences in `tools/prose-allowed.txt`, if there is that file, one on a line as `PATH: opening words`.
 
 Exit code 1 if any other is found, or if a line of the list allows nothing any more.
 """
@@ -21,7 +21,7 @@ ROOT = HERE.parent
 ALLOWED = HERE / "prose-allowed.txt"
 
 # Openings of noun clauses, and of sentences whose head was dropped.
-HEADLESS = re.compile(r"(What|Whatever|Whether|Where|Wherever|Which|Who|Whoever|How|Why|That of|Those of|The same|Of)\b(?!:)")
+HEADLESS = re.compile(r"(What|Whatever|Whether|Where|Wherever|Which|Who|Whoever|How|Why|That of|Those of|The same,|Of(?! course))\b(?!:)")
 
 COMMENT = re.compile(r"^\s*(///|//!|//|#:?)\s?(.*)$")
 PAUSE = re.compile(r"(?<=[.!?:])[\"')*_`]*\s+(?=[\"'(*_`\[]*[A-Z])")
@@ -65,7 +65,7 @@ def paragraphs_of_page(lines):
         if fenced or not text:
             continue
         if text.startswith("|"):
-            for cell in text.strip("|").split("|")[1:]:
+            for cell in re.split(r"(?<!\\)\|", text.strip("|")):
                 yield number, cell.strip()
             continue
         if not words:
@@ -103,7 +103,7 @@ def headless(path):
 
 def files():
     names = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "*.rs", "*.md", "*.toml"],
+        ["git", "ls-files", "-co", "--exclude-standard", "*.rs", "*.md", "*.toml", "*.py", "*.sh", ".ci/run"],
         cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout.splitlines()
     generated = ("tests/fixtures/", "book/src/options.md")

@@ -12,7 +12,7 @@ use clap::Parser as _;
 use firebrick::Recipe;
 use firebrick_cli::commands::Arguments;
 
-/// The faults that a page shows on purpose.
+/// The settings that a page sets wrongly on purpose.
 const MISSPELT: [&str; 1] = ["rollout.group_siz=4"];
 
 #[test]
@@ -24,7 +24,7 @@ fn the_program_takes_every_command_of_the_pages() {
             let problem = match Arguments::try_parse_from(&command) {
                 Err(error) if error.use_stderr() => Some(error.to_string()),
                 Err(_) => None,
-                Ok(_) => unknown_key(&command),
+                Ok(_) => wrong_setting(&command),
             };
             if let Some(problem) = problem {
                 refused.push(format!("{}: {}\n{problem}", page.display(), command.join(" ")));
@@ -40,20 +40,27 @@ fn a_command_that_is_made_up_is_refused() {
     let text = "```console\n$ X=1 cargo run --release -- train quickstart \\\n    --set \"rollout.no='1 2'\" 2> log | head\n```\n";
     let command = commands(text).remove(0);
     assert_eq!(command, ["firebrick", "train", "quickstart", "--set", "rollout.no='1 2'"]);
-    assert!(unknown_key(&command).unwrap().contains("unknown"), "{:?}", unknown_key(&command));
+    assert!(wrong_setting(&command).unwrap().contains("unknown key"));
+    let command =
+        commands("```console\n$ firebrick plan gsm8k --set train.steps=abc\n```\n").remove(0);
+    assert!(wrong_setting(&command).is_some());
     assert!(
         Arguments::try_parse_from(["firebrick", "train", "quickstart", "--sett", "a"]).is_err()
     );
 }
 
-/// Tells whether a built-in recipe has the keys that `--set` names.
-fn unknown_key(command: &[String]) -> Option<String> {
-    let recipe = firebrick_recipes::find(command.get(2)?)?;
+/// Tells what is wrong with the settings of a command, for each built-in recipe that it names.
+fn wrong_setting(command: &[String]) -> Option<String> {
     let set = command.windows(2).filter(|pair| pair[0] == "--set").map(|pair| pair[1].clone());
-    let set: Vec<String> = set.filter(|set| !set.contains('$')).collect();
-    let error = Recipe::parse(Path::new("recipe.toml"), recipe.text, &set).err()?.to_string();
-    let meant = set.iter().any(|set| MISSPELT.contains(&set.as_str()));
-    (error.contains("unknown key") && !meant).then_some(error)
+    let known = |set: &String| !MISSPELT.contains(&set.as_str()) && !set.contains('$');
+    let set: Vec<String> = set.filter(known).collect();
+    let names = command.iter().map(|word| {
+        word.strip_prefix("recipes/").and_then(|file| file.strip_suffix(".toml")).unwrap_or(word)
+    });
+    names
+        .filter_map(firebrick_recipes::find)
+        .find_map(|recipe| Recipe::parse(Path::new("recipe.toml"), recipe.text, &set).err())
+        .map(|error| error.to_string())
 }
 
 /// Gives the program's commands in the console blocks of a page: after `$ firebrick`, `$ cargo run … --`, and variables
@@ -67,7 +74,12 @@ fn commands(page: &str) -> Vec<Vec<String>> {
             // Variables before a command, and those that stand for several arguments.
             let first = words.iter().position(|word| !word.contains('=')).unwrap_or(words.len());
             words.drain(..first);
-            words.retain(|word| !word.starts_with('$'));
+            let variable = |at: usize| words.get(at).is_some_and(|word| word.starts_with('$'));
+            let kept: Vec<bool> = (0..words.len())
+                .map(|at| !variable(at) && !(words[at] == "--set" && variable(at + 1)))
+                .collect();
+            let mut kept = kept.into_iter();
+            words.retain(|_| kept.next().unwrap_or(true));
             let own = words.iter().any(|word| word == "-p");
             if words.starts_with(&["cargo".into(), "run".into()]) && !own {
                 let end = words.iter().position(|word| word == "--").unwrap_or(words.len() - 1);

@@ -49,7 +49,8 @@ fn first_sentence(source: &str) -> Option<String> {
     let lines = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
     let text: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
     let text = text.join(" ").replace("[`", "`").replace("`]", "`");
-    let end = text.find(". ").map_or(text.len(), |end| end + 1);
+    let ends = text.match_indices(". ").map(|(end, _)| end + 1);
+    let end = ends.into_iter().find(|&end| !text[..end].ends_with(" al.")).unwrap_or(text.len());
     (!text.is_empty()).then(|| text[..end].to_owned())
 }
 

@@ -12,7 +12,8 @@ pub(crate) fn machine(devices: impl IntoIterator<Item = Name>) -> String {
             let about = open(name, Precision::F32).ok().and_then(|device| {
                 guard(|| describe(name, &device)).ok().map(|about| about.headline())
             });
-            about.map_or_else(|| name.to_string(), |about| format!("{name} ({about})"))
+            let about = about.unwrap_or_else(|| "not on this machine".into());
+            format!("{name} ({about})")
         })
         .collect();
     let devices: Vec<String> = devices.into_iter().collect();

@@ -63,6 +63,7 @@ impl<'a> Preparation<'a> {
         self.unless_empty(examples, report)
     }
 
+    // ANCHOR: tour
     fn prompt(&self, problem: &Problem) -> Result<Prompt, DataError> {
         let (text, tokens) = self.format.encode(&problem.question, self.tokenizer)?;
         let messages = match self.keep_messages {
@@ -74,6 +75,7 @@ impl<'a> Preparation<'a> {
         let Problem { id, reference, difficulty, .. } = problem.clone();
         Ok(Prompt { id, text, tokens, reference, question, messages, difficulty })
     }
+    // ANCHOR_END: tour
 
     /// Tells whether a prompt of that many tokens is kept, and counts it in the report.
     fn fits(&self, tokens: usize, report: &mut PromptReport) -> bool {

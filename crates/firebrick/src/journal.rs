@@ -1,4 +1,4 @@
-//! The engine of a run. It writes each group to the database before anyone looks at it, and a resumed run takes
+//! An engine around a run's engine: it writes each group to the database before anyone looks at it, and a resumed run takes
 //! it from there.
 
 use std::{

@@ -164,6 +164,31 @@ fn one_answer_to_everything_is_found() {
 }
 
 #[test]
+fn a_rate_that_is_far_too_low_is_found() {
+    // The quickstart at 3e-8, a ten-thousandth of its rate, and at its own rate.
+    for (rate, mean, most, expected) in
+        [(3e-8, 3.4e-6, 9e-4, &["still"] as &[&str]), (3e-4, 7e-3, 3.0, &[])]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
+        for step in 1..=20 {
+            let numbers = [
+                ("sampling/completions", 128.0),
+                ("update/count", 4.0),
+                ("update/lr", rate),
+                ("loss/logprob_change", mean),
+                ("loss/logprob_change_max", most),
+            ];
+            let metrics = Metrics(numbers.map(|(name, value)| (name.to_owned(), value)).into());
+            store.log(step, &metrics).unwrap();
+        }
+        let findings = diagnose(&store, &tiny().recipe).unwrap().findings;
+        let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
+        assert_eq!(names, expected, "at a rate of {rate}");
+    }
+}
+
+#[test]
 fn rewards_without_worth_and_lost_speed_are_found() {
     // A course gives for each step the right completions of 100, the credit of the form, the held-out accuracy,
     // the seconds of judging and the tokens per second.

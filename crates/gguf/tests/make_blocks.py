@@ -12,7 +12,7 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as Type
 from gguf.quants import dequantize
 
-# Where in a block there are numbers in 16 bits.
+# The places in a block that hold numbers in 16 bits.
 HALVES = {
     "F16": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2],
     "Q5_K": [0, 2], "Q6_K": [208],

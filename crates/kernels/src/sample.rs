@@ -75,7 +75,9 @@ pub(crate) fn plain(
     let logits = logits.div_scalar(choice.divisor());
     let shifted = logits.clone() - logits.max_dim(1);
     let weights = shifted.clone().exp();
-    let log_p = shifted - weights.clone().sum_dim(1).log();
+    // Summed in blocks: burn's sum of more than 65,535 entries leaves out the rest on some devices.
+    let total = blocks(weights.clone()).sum_dim(2).sum_dim(1).reshape([rows, 1]);
+    let log_p = shifted - total.log();
     let token: Tensor<2, Int> = if choice.temperature == 0.0 {
         log_p.clone().argmax(1)
     } else if choice.truncates(vocab) {
@@ -100,21 +102,28 @@ pub(crate) fn plain(
     (token.squeeze_dim(1), logprob.squeeze_dim(1))
 }
 
-/// Finds the first column whose cumulative weight exceeds `uniform · total`. It finds the block of columns first,
-/// then the column in it, so that sums are short.
-fn invert(weights: Tensor<2>, uniforms: Tensor<1>) -> Tensor<2, Int> {
-    const BLOCK: usize = 256;
+/// The columns of a block.
+const BLOCK: usize = 256;
+
+/// Cuts each row into blocks: `[rows, blocks, BLOCK]`. The last block ends with zeros.
+fn blocks(weights: Tensor<2>) -> Tensor<3> {
     let [rows, vocab] = weights.dims();
     let blocks = vocab.div_ceil(BLOCK);
-    let padding = blocks * BLOCK - vocab;
-    let weights = match padding {
+    let weights = match blocks * BLOCK - vocab {
         0 => weights,
-        _ => {
+        padding => {
             let zeros = Tensor::zeros([rows, padding], &weights.device());
             Tensor::cat(vec![weights, zeros], 1)
         }
     };
-    let weights = weights.reshape([rows, blocks, BLOCK]);
+    weights.reshape([rows, blocks, BLOCK])
+}
+
+/// Finds the first column whose cumulative weight exceeds `uniform · total`. It finds the block of columns first,
+/// then the column in it, so that sums are short.
+fn invert(weights: Tensor<2>, uniforms: Tensor<1>) -> Tensor<2, Int> {
+    let weights = blocks(weights);
+    let [rows, blocks, _] = weights.dims();
     let sums = weights.clone().sum_dim(2).reshape([rows, blocks]);
     let share = |total: Tensor<2>| total * uniforms.unsqueeze_dim::<2>(1);
     let (block, rest) = exceeded(sums, share);

@@ -83,12 +83,14 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
             false => self.samples.iter().map(Sample::trained).collect(),
         };
         let trainer = &mut *self.trainer;
+        // ANCHOR: tour
         let before = std::mem::replace(&mut trainer.midway, true);
         let stepped = trainer.optimizer.step(trainer.policy.clone(), report.gradients, self.lr);
         // Only reading the gradients' norm can fail, and it comes before anything has moved.
         if stepped.as_ref().map_or(true, |(_, outcome)| outcome.skipped) {
             trainer.midway = before;
         }
+        // ANCHOR_END: tour
         let (policy, outcome) = match stepped {
             // If a device could not compute a tensor, that comes to light when the tensor is read.
             Err(error) if error.is_out_of_memory() => {

@@ -306,13 +306,13 @@ impl<M: PolicyModel> Trainer<M> {
         } else {
             self.update(step, samples, observer)?
         };
-        // ANCHOR_END: tour
         self.state.step = step;
         self.state.surplus = surplus;
         self.state.memory.extend(records);
         self.state.cursor = cursor;
         self.state.ahead = ahead;
         self.midway = false;
+        // ANCHOR_END: tour
         // Completions of an older policy differ by more than rounding.
         let (mean, most) = staleness(&sampled.kept, step);
         let fresh = most == 0.0;

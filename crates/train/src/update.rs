@@ -197,13 +197,11 @@ impl Updater {
         samples: &[Sample],
         lr: f64,
     ) -> Result<(M, UpdateReport, StepOutcome), TrainError> {
-        // ANCHOR: tour
         let mut report = self.gradients(&policy, samples)?;
         let gradients = std::mem::take(&mut report.gradients);
         let device = policy.device();
         let (policy, outcome) = together(&device, || optimizer.step(policy, gradients, lr))?;
         Ok((policy, report, outcome))
-        // ANCHOR_END: tour
     }
 
     /// Computes loss, gradient and metrics of `samples` as one update.

@@ -11,7 +11,7 @@ use crate::{
 };
 
 const HEAD: &str = "\
-| recipe | device | held-out accuracy | steps | completions | time | memory |
+| recipe | device | held-out accuracy | steps | completions | time | memory of the host |
 |---|---|---|---|---|---|---|";
 
 /// Writes the row below the table's head, in Markdown. This machine is asked for the device that the recipe names, so the
@@ -28,11 +28,11 @@ pub(super) fn row(run: &Path) -> Result<String, ProgramError> {
     let loaded = Recipe::read(run.join("recipe.toml")).map_err(Error::from)?;
     let device = machine([loaded.recipe.device.name()]);
     let heldout = &summary.heldout;
-    let accuracies: Vec<String> = [heldout.initial, heldout.after_warmup, heldout.r#final]
-        .into_iter()
-        .flatten()
-        .map(|accuracy| format!("{accuracy:.3}"))
-        .collect();
+    let accuracy = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.3}"));
+    let mut accuracies = vec![accuracy(heldout.initial), accuracy(heldout.r#final)];
+    if heldout.after_warmup.is_some() {
+        accuracies.insert(1, accuracy(heldout.after_warmup));
+    }
     let memory = summary.peak_rss_bytes.map_or_else(|| "–".into(), bytes);
     Ok(format!(
         "{HEAD}\n| {} | {device} | {} | {} | {} | {} | {memory} |",

@@ -1,21 +1,13 @@
-//! The chapter on rewards: its tables of hard cases, its figures and its programs.
-//!
-//! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book --test rewards` draws the figures anew.
+//! The chapter on rewards: its tables of hard cases and its programs.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 #![allow(clippy::print_stderr, reason = "what is not tried is said")]
 
-mod figure;
-
 use std::{fs, path::PathBuf};
 
-use figure::{Axis, Curve, Figure, Hue};
 use firebrick::recipe::Recipe;
-use firebrick_core::{Completion, FinishReason, Prompt, Score, Verdict};
-use firebrick_reward::{
-    AnswerLine, Gsm8k, Gsm8kMode, LengthPenalty, PenaltyForm, StopPenalty, StopProperly, math,
-    soft_overlong_penalty,
-};
+use firebrick_core::{Completion, Prompt, Score, Verdict};
+use firebrick_reward::{AnswerLine, Gsm8k, Gsm8kMode, math};
 
 /// A row of a table of hard cases.
 struct Case<'page> {
@@ -148,114 +140,6 @@ fn score(verifier: &dyn firebrick_core::Verifier, reference: &str, text: &str) -
     let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
     let completion = Completion::of_text(text);
     verifier.score(&prompt, &completion)
-}
-
-#[test]
-fn the_figures_are_current() {
-    for (name, figure) in figures() {
-        let path = book().join("src/figures").join(name);
-        let drawn = figure.svg();
-        if std::env::var_os("FIREBRICK_UPDATE").is_some() {
-            fs::write(&path, &drawn).unwrap();
-        }
-        let stored = fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            stored.replace("\r\n", "\n") == drawn,
-            "book/src/figures/{name} is not what the crate computes now; draw it anew with\n\
-             FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book --test rewards"
-        );
-        assert!(
-            page().contains(&format!("{{{{#include figures/{name}}}}}")),
-            "{name} is not shown"
-        );
-    }
-}
-
-fn figures() -> Vec<(&'static str, Figure)> {
-    let reward = || Axis {
-        label: "shaped reward",
-        from: -2.1,
-        to: 1.1,
-        ticks: [("−2", -2.0), ("−1", -1.0), ("0", 0.0), ("1", 1.0)].to_vec(),
-    };
-    let overlong = Figure {
-        title: "Soft overlong punishment: L_max = 20,480, L_cache = 4,096, penalty 1",
-        x: Axis {
-            label: "length in tokens",
-            from: 0.0,
-            to: 20_480.0,
-            ticks: [("0", 0.0), ("8,192", 8192.0), ("16,384", 16_384.0), ("20,480", 20_480.0)]
-                .to_vec(),
-        },
-        y: reward(),
-        curves: [("right", Hue::Blue, 1.0), ("wrong", Hue::Orange, -1.0)]
-            .map(|(label, hue, accuracy)| {
-                let shaped = |length| accuracy + soft_overlong_penalty(length, 20_480, 4096, 1.0);
-                let points = (0..=80).map(|step| step * 256);
-                Curve {
-                    label,
-                    hue,
-                    dashed: false,
-                    points: points.map(|length| (length as f64, shaped(length))).collect(),
-                }
-            })
-            .into(),
-    };
-    let stop = Figure {
-        title: "Stop properly: a completion that ran into the limit",
-        x: Axis {
-            label: "scale",
-            from: 0.0,
-            to: 1.0,
-            ticks: [("0", 0.0), ("0.25", 0.25), ("0.5", 0.5), ("0.75", 0.75), ("1", 1.0)].to_vec(),
-        },
-        y: reward(),
-        curves: both_forms(100, |reward, form, scale| {
-            let penalty = StopPenalty::Scale(scale);
-            (scale, StopProperly { penalty, form }.penalised(reward, FinishReason::Length))
-        }),
-    };
-    let length = |title, truncated| Figure {
-        title,
-        x: Axis {
-            label: "length as a multiple of the target",
-            from: 0.0,
-            to: 2.5,
-            ticks: [("0", 0.0), ("0.5", 0.5), ("1", 1.0), ("1.5", 1.5), ("2", 2.0), ("2.5", 2.5)]
-                .to_vec(),
-        },
-        y: reward(),
-        curves: both_forms(250, |reward, form, share| {
-            let tokens = (2500.0 * share).round() as usize;
-            let penalty = LengthPenalty { form, ..LengthPenalty::new(1000) };
-            (tokens as f64 / 1000.0, penalty.penalised(reward, tokens, truncated))
-        }),
-    };
-    vec![
-        ("overlong.svg", overlong),
-        ("stop.svg", stop),
-        ("length.svg", length("Length penalty: a completion that stopped", false)),
-        (
-            "truncation.svg",
-            length("Length and truncation penalty: a completion that was cut off", true),
-        ),
-    ]
-}
-
-/// Draws a right answer, for which both forms are the same, and a wrong one in each form. `point` gets the
-/// reward, the form and a share from 0 to 1.
-fn both_forms(steps: u32, point: impl Fn(f64, PenaltyForm, f64) -> (f64, f64)) -> Vec<Curve> {
-    [
-        ("right, both forms", Hue::Blue, false, 1.0, PenaltyForm::SignSafe),
-        ("wrong, sign-safe", Hue::Orange, false, -1.0, PenaltyForm::SignSafe),
-        ("wrong, as written", Hue::Orange, true, -1.0, PenaltyForm::AsWritten),
-    ]
-    .map(|(label, hue, dashed, reward, form)| {
-        let share = |step| f64::from(step) / f64::from(steps);
-        let points = (0..=steps).map(|step| point(reward, form, share(step))).collect();
-        Curve { label, hue, dashed, points }
-    })
-    .into()
 }
 
 #[test]
