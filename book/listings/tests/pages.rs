@@ -112,6 +112,62 @@ fn the_glossary_names_keys_that_exist() {
 }
 
 #[test]
+fn the_settings_of_papers_are_recipes() {
+    let page = fs::read_to_string(repository().join("book/src/papers.md")).unwrap();
+    let page = page.replace("\r\n", "\n");
+    let blocks: Vec<&str> =
+        page.split("```toml\n").skip(1).filter_map(|block| block.split("```").next()).collect();
+    for block in &blocks {
+        let recipe = format!("model.path = \"model\"\ndata.train = \"train.jsonl\"\n{block}");
+        if let Err(error) = Recipe::parse("papers.md".as_ref(), &recipe, &[]) {
+            panic!("{block}{error}");
+        }
+    }
+    assert!(blocks.len() > 3, "the page has lost its blocks");
+}
+
+/// A key of a recipe is a table's name, a point and more, in backticks; a value may follow it. The pages of keys and of
+/// metrics speak of other programs' names as well.
+#[test]
+fn the_pages_name_keys_that_exist() {
+    let keys = Options::new().keys();
+    let tables: BTreeSet<&str> =
+        keys.iter().filter_map(|key| Some(key.split_once('.')?.0)).collect();
+    let (mut named, mut unknown) = (0, Vec::new());
+    let book = repository().join("book/src");
+    for folder in ["", "dapo", "parts", "inside", "decisions"] {
+        for entry in fs::read_dir(book.join(folder)).unwrap() {
+            let page = entry.unwrap().path();
+            let others = ["keys.md", "metrics.md", "glossary.md", "from-trl.md"];
+            let name = page.file_name().unwrap().to_string_lossy().into_owned();
+            if page.extension().is_none_or(|ending| ending != "md") || others.contains(&&*name) {
+                continue;
+            }
+            // Every second part between backticks is code. Blocks are left out.
+            let text = fs::read_to_string(&page).unwrap();
+            let prose: String = text.split("```").step_by(2).collect();
+            for code in prose.split('`').skip(1).step_by(2) {
+                let key = code.split([' ', '=', ',']).next().unwrap_or_default();
+                let dotted = key.split_once('.').is_some_and(|(table, _)| tables.contains(table));
+                let plain = key
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c == '_' || c == '.' || c.is_ascii_digit());
+                let file = [".rs", ".toml", ".md", ".json", ".py", ".gguf", ".safetensors"];
+                if !dotted || !plain || file.iter().any(|ending| key.ends_with(ending)) {
+                    continue;
+                }
+                named += 1;
+                if !keys.contains(key) {
+                    unknown.push(format!("{}: {key}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "no recipe has these keys: {unknown:#?}");
+    assert!(named > 100, "only {named} keys were found: are they written otherwise?");
+}
+
+#[test]
 fn the_page_of_metrics_names_every_metric() {
     let overrides = [
         "train.steps=1",

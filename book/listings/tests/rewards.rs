@@ -188,6 +188,36 @@ fn the_programs_judge() {
     }
 }
 
+/// Runs the judge of the page on one's own question, and reads its recipe.
+#[cfg(unix)]
+#[test]
+fn the_judge_of_letters_judges() {
+    use firebrick_reward::{Command, CommandOptions};
+
+    let folder = book().join("examples/letters");
+    let recipe = fs::read_to_string(folder.join("recipe.toml")).unwrap();
+    Recipe::parse("recipe.toml".as_ref(), &recipe, &[]).unwrap();
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("the judge of letters is not tried: there is no python3");
+        return;
+    }
+    let judge = folder.join("judge.py").to_str().unwrap().to_owned();
+    let program = vec!["python3".to_owned(), judge];
+    let judge = Command::new(CommandOptions { program, ..CommandOptions::default() }).unwrap();
+    let question = "Write one word that begins with the letter B.";
+    let prompt = Prompt { question: question.into(), ..Prompt::default() };
+    for (text, credit) in
+        [("Bread.", 1.0), ("bread", 1.0), ("A bread", 0.0), ("Toast", 0.0), ("", 0.0)]
+    {
+        let completion = Completion::of_text(text);
+        assert_eq!(
+            firebrick_core::Verifier::score(&judge, &prompt, &completion).credit,
+            credit,
+            "{text}"
+        );
+    }
+}
+
 fn page() -> String {
     fs::read_to_string(book().join("src/rewards.md")).unwrap().replace("\r\n", "\n")
 }

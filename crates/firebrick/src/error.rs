@@ -203,7 +203,7 @@ pub enum Error {
     )]
     NewModelNeedsAlphabet,
     /// `data.template = "chat"` is set, and there is no template.
-    #[error("data.template is \"chat\", but {} has no chat template", folder.display())]
+    #[error("data.template is \"chat\", but {} has no chat template", model_at(folder))]
     NoChatTemplate {
         /// The model's folder; empty for a new model.
         folder: PathBuf,
@@ -614,6 +614,14 @@ fn of_system(text: &str) -> Option<&'static str> {
         Some("choose a place that you may write to; for a run that is --runs FOLDER")
     } else {
         None
+    }
+}
+
+/// Names the model of a folder, which is empty for a new model.
+fn model_at(folder: &Path) -> String {
+    match folder.as_os_str().is_empty() {
+        true => "the new model of [model.new]".into(),
+        false => folder.display().to_string(),
     }
 }
 

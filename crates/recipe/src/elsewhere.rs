@@ -13,14 +13,19 @@ pub(super) fn elsewhere(key: &str, valid: &[&str]) -> Option<String> {
 }
 
 /// Settings by their names in TRL and similar programs, with their keys here. The text names a unit that differs.
-const ELSEWHERE: [(&str, &str); 28] = [
-    ("beta", "`loss.kl.coef`"),
+const ELSEWHERE: [(&str, &str); 36] = [
+    ("beta", "`loss.kl`, with a kind and a coefficient"),
     ("bf16", "`model.dtype`"),
+    ("dataset_config", "`data.subset`"),
     ("dataset_name", "`data.train`"),
+    ("delta", "`loss.dual_clip`"),
     ("epsilon", "`loss.clip_ratio_low`, and `loss.clip_ratio_high` above it"),
     ("epsilon_high", "`loss.clip_ratio_high`"),
     ("epsilon_low", "`loss.clip_ratio_low`"),
     ("eval_steps", "`eval.every`"),
+    ("generation_batch_size", "`sampling.prompts_per_step`, which counts prompts"),
+    ("gradient_checkpointing", "`train.recompute`"),
+    ("importance_sampling_level", "`loss.kind`"),
     ("learning_rate", "`optim.lr`"),
     ("lora_alpha", "`model.lora.alpha`"),
     ("lora_r", "`model.lora.rank`"),
@@ -38,21 +43,32 @@ const ELSEWHERE: [(&str, &str); 28] = [
     ("num_iterations", "`train.adaptive`"),
     ("num_train_epochs", "`train.epochs`"),
     ("per_device_train_batch_size", "`train.mini_batch`, which counts completions"),
+    ("reward_funcs", "`reward.kind`"),
+    ("reward_weights", "`reward.parts`"),
     ("save_steps", "`checkpoint.every`"),
     ("save_total_limit", "`checkpoint.keep`"),
     ("scale_rewards", "`advantage.kind`"),
+    ("target_modules", "`model.lora.targets`"),
     ("warmup_ratio", "`optim.warmup_steps`, in steps"),
 ];
 
 /// Settings of other programs that nobody needs here.
-const NOWHERE: [(&str, &str); 4] = [
+const NOWHERE: [(&str, &str); 9] = [
     (
         "gradient_accumulation_steps",
         "`train.micro_batch_tokens` cuts an update and changes no result",
     ),
+    ("log_completions", "`run.db` has every completion"),
     ("logging_steps", "every step has its line"),
+    ("lora_dropout", "adapters have no dropout"),
     ("output_dir", "runs are in the folder that --runs names"),
+    ("report_to", "`firebrick metrics` writes for TensorBoard and W&B"),
+    (
+        "steps_per_generation",
+        "it follows from sampling.prompts_per_step, rollout.group_size and train.mini_batch",
+    ),
     ("use_vllm", "`rollout.engine` names servers; by default the same process samples"),
+    ("vllm_mode", "`rollout.engine` names servers; by default the same process samples"),
 ];
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ fn of_dapo() -> Vec<(&'static str, &'static str, Figure)> {
     };
     let curve = |label, hue, dashed, points| Curve { label, hue, dashed, points };
     let clip = Figure {
-        title: "What a token adds to the objective, by its ratio: bounds 0.8 and 1.28",
+        title: "A token's part of the objective, by its ratio: bounds 0.8 and 1.28",
         x: Axis {
             label: "ratio ρ",
             from: 0.5,
@@ -61,12 +61,7 @@ fn of_dapo() -> Vec<(&'static str, &'static str, Figure)> {
         },
         curves: vec![
             curve("advantage 1", Hue::Blue, false, points(0.5, 1.5, 100, &|r| gain(r, 1.0, 0.28))),
-            curve(
-                "the same, bound 1.2",
-                Hue::Blue,
-                true,
-                points(0.5, 1.5, 100, &|r| gain(r, 1.0, 0.2)),
-            ),
+            curve("1, bound 1.2", Hue::Blue, true, points(0.5, 1.5, 100, &|r| gain(r, 1.0, 0.2))),
             curve(
                 "advantage −1",
                 Hue::Orange,

@@ -274,7 +274,7 @@ fn cut_off(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     })
 }
 
-fn unparsable(history: &History, _: &Recipe) -> Option<Suspicion> {
+fn unparsable(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     const MANY: f64 = 0.5;
     let share = history.share("reward/unparsable", "sampling/completions")?;
     if share <= MANY {
@@ -287,12 +287,23 @@ fn unparsable(history: &History, _: &Recipe) -> Option<Suspicion> {
         ),
         evidence: vec![format!("reward/unparsable is {share:.2} of the recent completions")],
         remedy: format!(
-            "Compare a text with what the verifier looks for (reward.kind). {TEMPLATE} If it answers in another form, ask for the \
+            "Compare a text with what the verifier looks for (reward.kind). {} If it answers in another form, ask for the \
              right one in data.prompt, or choose the reward.kind that reads it.",
+            taught(recipe)
         ),
         which: Some(Which::Verdict(Verdict::Unparsable)),
         ..Suspicion::default()
     })
+}
+
+/// Says where a model gets the form of prompts and answers from.
+fn taught(recipe: &Recipe) -> &'static str {
+    match recipe.model.path {
+        Some(_) => TEMPLATE,
+        None => {
+            "A new model has to be taught first: let a warm-up show it worked examples (warmup.steps)."
+        }
+    }
 }
 
 const TEMPLATE: &str = "If the model writes nonsense, it reads something that it was never taught: use its chat template \
