@@ -44,7 +44,7 @@ const ELSEWHERE: [(&str, &str); 36] = [
     ("num_train_epochs", "`train.epochs`"),
     ("per_device_train_batch_size", "`train.mini_batch`, which counts completions"),
     ("reward_funcs", "`reward.kind`"),
-    ("reward_weights", "`reward.parts`"),
+    ("reward_weights", "`reward.kind`: weighted, with parts"),
     ("save_steps", "`checkpoint.every`"),
     ("save_total_limit", "`checkpoint.keep`"),
     ("scale_rewards", "`advantage.kind`"),
