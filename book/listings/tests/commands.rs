@@ -76,7 +76,7 @@ fn commands(page: &str) -> Vec<Vec<String>> {
             words.drain(..first);
             let variable = |at: usize| words.get(at).is_some_and(|word| word.starts_with('$'));
             let kept: Vec<bool> = (0..words.len())
-                .map(|at| !variable(at) && !(words[at] == "--set" && variable(at + 1)))
+                .map(|at| !(variable(at) || words[at] == "--set" && variable(at + 1)))
                 .collect();
             let mut kept = kept.into_iter();
             words.retain(|_| kept.next().unwrap_or(true));
