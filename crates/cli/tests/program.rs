@@ -305,8 +305,8 @@ fn ctrl_c_ends_a_run_at_once() {
         let summary = place.json("runs/stopped/summary.json");
         assert_eq!(summary["stopped_because"], "interrupted");
         assert!(step.contains(&summary["steps"].as_u64().unwrap()), "{summary}");
-        // If a step is interrupted in its updates, nothing after the last checkpoint can be saved.
-        assert!(place.newest("stopped") <= summary["steps"].as_u64());
+        // The updates of such a small step end within the second that they have, so no whole step is lost.
+        assert_eq!(place.newest("stopped"), summary["steps"].as_u64());
     }
     succeed(&place, "stopped", &resume);
     assert_same(&place.result("whole"), &place.result("stopped"));

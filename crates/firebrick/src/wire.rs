@@ -80,7 +80,7 @@ impl<M: PolicyModel> Wired<M> {
         interrupted: &Arc<AtomicBool>,
     ) -> Self {
         let trainer = &mut self.trainer;
-        trainer.updater.interrupted = interrupted.clone();
+        trainer.updater.interrupted = interrupted.clone().into();
         let (engine, verifier) = (self.trainer.engine, self.trainer.task.verifier);
         let flag = || interrupted.clone();
         self.trainer.engine = Box::new(Journaled::new(engine, journal, flag()));

@@ -333,7 +333,7 @@ fn reward(settings: &Settings, draft: &mut Draft) {
     } else {
         draft.lacks(
             key,
-            "What judges the answers follows there from the rows' data_source: choose `reward.kind`.",
+            "There the rows' data_source chooses the judge. Here choose `reward.kind`.",
         );
     }
 }

@@ -32,6 +32,7 @@ mod draw;
 mod error;
 mod eval;
 mod gae;
+mod interruption;
 mod judge;
 mod loss;
 mod loss_scale;
@@ -67,6 +68,7 @@ pub use critic::{Critic, CriticConfig, ValueHead, ValueModel};
 pub use error::TrainError;
 pub use eval::{EvalReport, evaluate, interval, pass_at_k};
 pub use gae::{Gae, TokenValues, whiten};
+pub use interruption::Interruption;
 pub use loss::{
     Cispo, ClipRange, Dapo, Gspo, Kl, KlEstimator, LossInput, LossOutput, Objective,
     ObjectiveOutput, PolicyLoss,

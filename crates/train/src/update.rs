@@ -1,12 +1,6 @@
 //! One update: the gradient of all samples, made in pieces, and the optimizer's step.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::collections::BTreeMap;
 
 use burn::{
     module::Module,
@@ -20,8 +14,8 @@ use firebrick_models::{
 };
 
 use crate::{
-    Aggregation, Critic, Divisors, GradSync, Layout, LossInput, MicroBatch, Objective, Optimizer,
-    Others, Sample, StepOutcome, TrainError, ValueModel,
+    Aggregation, Critic, Divisors, GradSync, Interruption, Layout, LossInput, MicroBatch,
+    Objective, Optimizer, Others, Sample, StepOutcome, TrainError, ValueModel,
     batch::share_saved,
     micro_batches,
     optim::read,
@@ -37,8 +31,8 @@ pub struct Updater {
     /// shared then: each of its completions counts it, however the update is cut.
     pub router_aux_loss_coef: f64,
     /// A flag that is set from outside if the run is to end. The computation then ends with an error, before
-    /// its next micro-batch.
-    pub interrupted: Arc<AtomicBool>,
+    /// its next micro-batch, unless all of the step's updates are made within a second.
+    pub interrupted: Interruption,
     /// The way in which token losses become one number.
     pub aggregation: Aggregation,
     /// The divisor of one completion for [`Aggregation::Constant`], in tokens.
@@ -374,7 +368,7 @@ impl Updater {
 
     /// Fails if the run is to end.
     fn check_interrupted(&self) -> Result<(), TrainError> {
-        match self.interrupted.load(Ordering::Relaxed) {
+        match self.interrupted.stops_an_update() {
             true => Err(TrainError::Interrupted),
             false => Ok(()),
         }

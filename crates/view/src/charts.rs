@@ -193,7 +193,7 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 unit: "KL estimate, nats per token",
                 lines: &[("loss/approx_kl", "within the step"), ("loss/kl", "from the reference")],
                 scale: Scale::Linear,
-                about: "How far a step has moved the policy. If it is 0 throughout, nothing is learnt: look at the learning rate \
+                about: "The distance that a step has moved the policy. If it is 0 throughout, nothing is learnt: look at the learning rate \
                         and at skipped updates.",
                 section: "loss",
             },
@@ -247,7 +247,7 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 unit: "the most so far, bytes",
                 lines: &[("memory/peak_bytes", "peak")],
                 scale: Scale::Linear,
-                about: "What the process held of the machine's memory, not of a GPU's. It should be constant after the first steps.",
+                about: "The machine's memory that the process held, without a GPU's. It should be constant after the first steps.",
                 section: "time-memory-and-evaluation",
             },
             Chart {

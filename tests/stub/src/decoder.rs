@@ -92,7 +92,7 @@ impl StubModel for Served {
             others: Default::default(),
             loss_scale: 1.0,
             router_aux_loss_coef: 0.0,
-            interrupted: Arc::default(),
+            interrupted: Default::default(),
             objective: Objective { policy: Box::new(CrossEntropy), entropy_coef: 0.0, kl: None },
             aggregation: Aggregation::TokenMean,
             constant_length: 1,

@@ -111,9 +111,10 @@ an optimizer's step on all rows; recompute, the same with less memory, as with
 train.recompute=layers; step, a whole step of 8 prompts with 8
 completions of 64 tokens, judged and trained on; verify, answers in mathematics.
 
-A rate is that of the median run. Of the product is how much of what the device
-reaches in a product of 1024 x 1024 matrices the model's own operations are; of
-the copy, how much of a copy's bandwidth reading weights, keys and values takes.
+A rate is that of the median run. The column 'of the product' is the model's own
+operations as a share of the device's rate in a product of 1024 x 1024 matrices.
+The column 'of the copy' is the reading of weights, keys and values as a share
+of the bandwidth of a copy.
 
 Examples:
   firebrick bench 1m

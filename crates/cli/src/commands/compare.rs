@@ -74,7 +74,7 @@ differ only after the warm-up share it, seed by seed. Finished runs are taken
 as they are and interrupted ones are resumed, so the same command goes on where
 it was stopped, and with more --seeds or recipes adds to what is there.
 
-The folder gets compare.md (the table, and in what the recipes differ),
+The folder gets compare.md (the table, and the settings that differ),
 compare.json (every number) and compare.svg, anew after each run; and at the end
 compare.html, a report of all runs laid over each other.
 

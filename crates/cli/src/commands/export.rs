@@ -47,11 +47,11 @@ enum Dtype {
 }
 
 const EXAMPLES: &str = "\
-Writes what others open, without what only a resumed run needs:
-configuration, weights in files of at most 5 GB, tokenizer, chat template,
-generation_config.json and model card. An adapter stays one unless --merge
-adds it into its model; a merged model gets no card, since the adapter's
-describes the adapter.
+Writes the files that other programs open, and none that only a resumed run
+needs: configuration, weights in files of at most 5 GB, tokenizer, chat
+template, generation_config.json and model card. An adapter stays an adapter,
+unless --merge adds it into its model; a merged model gets no card, since the
+adapter's describes the adapter.
 
 Examples:
   firebrick export runs/gsm8k/checkpoints/step-000200 gsm8k-model

@@ -130,8 +130,8 @@ impl From<Dtype> for ComputeType {
 }
 
 const EXAMPLES: &str = "\
-Sampling is what the options say and nothing else: temperature, top_p and
-top_k of the model's generation_config.json are not applied (firebrick inspect
+The options alone decide the sampling: temperature, top_p and top_k of the
+model's generation_config.json are not applied (firebrick inspect
 shows them). Tokens that end a completion are the tokenizer's and that file's.
 
 Examples:

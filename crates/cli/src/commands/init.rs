@@ -19,7 +19,7 @@ pub struct Init {
 }
 
 const EXAMPLES: &str = "\
-It gets a recipe, twenty rows of data, a judge as a program with its test, and a
+The folder gets a recipe, twenty rows of data, a judge as a program with its test, and a
 README. The judge is in Python; a judge may be any program.
 
 Examples:

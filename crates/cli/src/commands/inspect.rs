@@ -36,7 +36,7 @@ Examples:
   firebrick inspect runs/quickstart/checkpoints/step-000200 --check
   firebrick inspect qwen --tensors --json
 
-Exit codes: 0 nothing was found that keeps it from being used, 1 something was.";
+Exit codes: 0 the folder can be used, 1 something keeps it from being used.";
 
 impl Inspect {
     /// Returns exit code 1 if the folder can't be used.

@@ -45,8 +45,8 @@ struct Show {
 }
 
 const EXAMPLES: &str = "\
-Without a subcommand the recipes are listed that are built in. `firebrick train`
-takes their names.
+Without a subcommand it lists the built-in recipes. `firebrick train` takes their
+names.
 
 Examples:
   firebrick recipes

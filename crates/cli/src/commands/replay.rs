@@ -30,8 +30,8 @@ Examples:
   firebrick replay runs/quickstart/skipped-step-000012-0.json
   firebrick replay runs/quickstart/skipped-step-000012-0.json --json
 
-A loss or a gradient that is not finite names the completion to blame. Where
-none is by itself, they are too large together.";
+A loss or a gradient that is not finite names the completion to blame. If
+each is finite by itself, they are too large together.";
 
 /// The number of completions that are shown, those with the largest gradients.
 const SHOWN: usize = 20;

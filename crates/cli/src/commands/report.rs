@@ -25,8 +25,9 @@ pub struct Report {
 }
 
 const EXAMPLES: &str = "\
-The report is one file that needs nothing beside it: curves, what is wrong, in
-what the recipes differ, and every completion that the runs' databases have.
+The report is one file that needs nothing beside it: curves, findings, the
+settings in which the recipes differ, and every completion that the runs'
+databases have.
 
 Examples:
   firebrick report runs/quickstart
