@@ -29,37 +29,22 @@ PAUSE = re.compile(r"(?<=[.!?:])[\"')*_`]*\s+(?=[\"'(*_`\[]*[A-Z])")
 ABBREVIATION = re.compile(r"\b(e\.g|i\.e|vs|cf|etc|Fig|Eq|No)\.$")
 
 
-def paragraphs_of_code(lines, mark):
-    """Comments of code, as (line number, text): neighbouring lines are one paragraph."""
-    start, words, fenced = None, [], False
-    for number, line in enumerate(lines, 1):
+def comments(lines, mark):
+    """The texts of comments in code, by line; None for a line of code."""
+    for line in lines:
         found = COMMENT.match(line)
-        text = found.group(2).strip() if found and found.group(1).startswith(mark) else None
-        if text is not None and text.startswith("```"):
-            fenced, text = not fenced, ""
-        if text is None:
-            fenced = False
-        broken = not text or fenced or re.match(r"([-*|#]|\d+\.)\s?", text)
-        if broken and words:
-            yield start, " ".join(words)
-            words = []
-        if text and not fenced:
-            if not words:
-                start = number
-            words.append(re.sub(r"^([-*#]+|\d+\.)\s+", "", text))
-    if words:
-        yield start, " ".join(words)
+        yield found.group(2) if found and found.group(1).startswith(mark) else None
 
 
-def paragraphs_of_page(lines):
-    """Paragraphs, items and table cells of a Markdown page."""
+def paragraphs(texts):
+    """Paragraphs, items and table cells of Markdown, as (line number, text). None ends all that is open."""
     start, words, fenced = None, [], False
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
+    for number, text in enumerate(texts, 1):
+        fenced = fenced and text is not None
+        text = (text or "").strip()
         if text.startswith("```"):
             fenced, text = not fenced, ""
-        broken = not text or fenced or re.match(r"([-*|#>]|\d+\.)\s?", text)
-        if broken and words:
+        if words and (not text or fenced or re.match(r"([-*|#>]|\d+\.)\s?", text)):
             yield start, " ".join(words)
             words = []
         if fenced or not text:
@@ -88,13 +73,9 @@ def sentences(paragraph):
 
 def headless(path):
     lines = path.read_text(encoding="utf-8").splitlines()
-    if path.suffix == ".md":
-        found = paragraphs_of_page(lines)
-    elif path.suffix == ".rs":
-        found = paragraphs_of_code(lines, "//")
-    else:
-        found = paragraphs_of_code(lines, "#")
-    for number, paragraph in found:
+    if path.suffix != ".md":
+        lines = comments(lines, "//" if path.suffix == ".rs" else "#")
+    for number, paragraph in paragraphs(lines):
         for sentence in sentences(paragraph):
             plain = sentence.lstrip("\"'(*_`[")
             if HEADLESS.match(plain) and not sentence.rstrip("*_`\"').").endswith("?"):

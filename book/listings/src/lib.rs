@@ -32,3 +32,22 @@ chapters! {
     speed = "speed.md";
     learning = "learning.md";
 }
+
+/// Holds a file of the book against what the program makes of it now. With `FIREBRICK_UPDATE` it writes the file anew
+/// first.
+///
+/// # Panics
+/// When the file is another text, or can't be written.
+pub fn assert_current(path: &std::path::Path, made: &str) {
+    if std::env::var_os("FIREBRICK_UPDATE").is_some() {
+        let written = std::fs::write(path, made);
+        assert!(written.is_ok(), "{}: {written:?}", path.display());
+    }
+    let stored = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        stored.replace("\r\n", "\n") == made,
+        "{} is not what the program makes now; make it anew with\n\
+         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book",
+        path.display()
+    );
+}

@@ -74,12 +74,7 @@ fn commands(page: &str) -> Vec<Vec<String>> {
             // Variables before a command, and those that stand for several arguments.
             let first = words.iter().position(|word| !word.contains('=')).unwrap_or(words.len());
             words.drain(..first);
-            let variable = |at: usize| words.get(at).is_some_and(|word| word.starts_with('$'));
-            let kept: Vec<bool> = (0..words.len())
-                .map(|at| !(variable(at) || words[at] == "--set" && variable(at + 1)))
-                .collect();
-            let mut kept = kept.into_iter();
-            words.retain(|_| kept.next().unwrap_or(true));
+            words.retain(|word| !word.starts_with('$'));
             let own = words.iter().any(|word| word == "-p");
             if words.starts_with(&["cargo".into(), "run".into()]) && !own {
                 let end = words.iter().position(|word| word == "--").unwrap_or(words.len() - 1);

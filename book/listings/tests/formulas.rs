@@ -6,6 +6,7 @@
 
 use std::{fs, path::Path};
 
+use firebrick_book::assert_current;
 use pulldown_latex::{Parser, RenderConfig, Storage, config::DisplayMode, mathml::push_mathml};
 
 #[test]
@@ -21,16 +22,7 @@ fn formulas_are_rendered_as_they_are_written() {
         let rendered = render(&fs::read_to_string(&source).unwrap());
         assert!(!rendered.contains("merror"), "{}: {rendered}", source.display());
         let page = source.with_extension("html");
-        if std::env::var_os("FIREBRICK_UPDATE").is_some() {
-            fs::write(&page, &rendered).unwrap();
-        }
-        let stored = fs::read_to_string(&page).unwrap_or_default();
-        assert!(
-            stored.replace("\r\n", "\n") == rendered,
-            "{} is not made of the formula beside it; render it anew with\n\
-             FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book",
-            page.display()
-        );
+        assert_current(&page, &rendered);
     }
     assert!(count > 5, "the book has lost its formulas");
 }

@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use firebrick_book::assert_current;
+
 /// The page is the first sentence of each source file, crate by crate.
 #[test]
 fn the_code_map_is_current() {
@@ -33,15 +35,7 @@ fn the_code_map_is_current() {
         }
     }
     let path = repository().join("book/src/inside/map.md");
-    if std::env::var_os("FIREBRICK_UPDATE").is_some() {
-        fs::write(&path, &page).unwrap();
-    }
-    let stored = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        stored.replace("\r\n", "\n") == page,
-        "book/src/inside/map.md is not made from the sources as they are now; make it anew with\n\
-         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book"
-    );
+    assert_current(&path, &page);
 }
 
 /// Gives the first sentence of a file's own documentation, without the marks of links.

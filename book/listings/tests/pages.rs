@@ -12,6 +12,7 @@ use std::{
 };
 
 use firebrick::{recipe::Recipe, wire::wire};
+use firebrick_book::assert_current;
 use firebrick_import::Origin;
 use serde_json::{Map, Value};
 
@@ -19,15 +20,7 @@ use serde_json::{Map, Value};
 fn the_page_of_options_is_current() {
     let page = Options::new().page();
     let path = repository().join("book/src/options.md");
-    if std::env::var_os("FIREBRICK_UPDATE").is_some() {
-        fs::write(&path, &page).unwrap();
-    }
-    let stored = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        stored.replace("\r\n", "\n") == page,
-        "book/src/options.md is not made from the recipe's schema as it is now; make it anew with\n\
-         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book"
-    );
+    assert_current(&path, &page);
 }
 
 #[test]
@@ -43,15 +36,7 @@ fn the_page_of_keys_is_current_and_names_keys_that_exist() {
     }
     let page = page_of_keys();
     let path = repository().join("book/src/parts/keys.md");
-    if std::env::var_os("FIREBRICK_UPDATE").is_some() {
-        fs::write(&path, &page).unwrap();
-    }
-    let stored = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        stored.replace("\r\n", "\n") == page,
-        "book/src/parts/keys.md is not made from the table of keys as it is now; make it anew with\n\
-         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book"
-    );
+    assert_current(&path, &page);
 }
 
 /// Writes the page: for each program, the names that its keys have here; then the keys that mean nothing here,

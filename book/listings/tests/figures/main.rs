@@ -10,6 +10,7 @@ use std::{fs, path::Path};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use figure::{Axis, Curve, Figure, Hue};
+use firebrick_book::assert_current;
 use firebrick_core::FinishReason;
 use firebrick_reward::{
     LengthPenalty, PenaltyForm, StopPenalty, StopProperly, soft_overlong_penalty,
@@ -24,15 +25,7 @@ fn the_figures_are_current() {
     for (page, name, figure) in of_rewards().into_iter().chain(of_dapo()) {
         let path = book.join("figures").join(name);
         let drawn = figure.svg();
-        if std::env::var_os("FIREBRICK_UPDATE").is_some() {
-            fs::write(&path, &drawn).unwrap();
-        }
-        let stored = fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            stored.replace("\r\n", "\n") == drawn,
-            "book/src/figures/{name} is not what the program computes now; draw it anew with\n\
-             FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book --test figures"
-        );
+        assert_current(&path, &drawn);
         let text = fs::read_to_string(book.join(page)).unwrap();
         assert!(text.contains(&format!("figures/{name}}}}}")), "{page} does not show {name}");
     }
