@@ -192,10 +192,13 @@ fn a_conversation_ends_at_each_of_its_limits() {
     let failed: [(Fails, &str); 5] = [
         (|_| Err(EnvironmentFailed::Episode("it is gone".into())), "it is gone"),
         (|turn| Ok(Reply::heard(if turn == 2 { "x" } else { "40" })), "`x` is no number"),
-        (|_| Ok(Reply::over("", f32::NAN)), "its rewards add up to NaN, expected a finite number"),
+        (
+            |_| Ok(Reply::over("", f32::NAN)),
+            "the environment's rewards add up to NaN, expected a finite number",
+        ),
         (
             |_| Ok(Reply { reward: Some(f32::MAX), ..Reply::heard("40") }),
-            "its rewards add up to inf, expected a finite number",
+            "the environment's rewards add up to inf, expected a finite number",
         ),
         (|_| panic!("out of cards"), "the environment panicked: out of cards"),
     ];
@@ -477,7 +480,7 @@ fn episodes_of_servers_that_misbehave_are_played_to_their_ends() {
             Ok(replies) => assert_eq!(replies, upwards(&Guessing, &prompt).unwrap()),
             // The new connection may be lost as well. Then the error says so; a false reply never comes.
             Err(failed) => {
-                assert!(failed.to_string().starts_with("its connection was lost"), "{failed}");
+                assert!(failed.to_string().starts_with("the connection was lost"), "{failed}");
                 LOST.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -529,7 +532,7 @@ fn an_environment_that_luck_decides_is_found_out() {
     let mut episode = open(settings(vec![fickle.address()])).begin(&secret(0)).unwrap();
     assert_eq!(episode.step("0").unwrap(), Reply::over("=", 1.0));
     let error = episode.step("9").unwrap_err().to_string();
-    assert!(error.ends_with("answered otherwise when it was played again"), "{error}");
+    assert!(error.ends_with("answered differently when the episode was played again"), "{error}");
     drop(episode);
 
     // If openings are prompts, an opening has to come again.
@@ -601,7 +604,7 @@ fn servers_that_cannot_be_used_are_waited_for_and_then_named() {
         ["", "a:80", "ftp://a", "http://", "http://me:word@a", "http://a/?b", "http://a:80000"]
     {
         let refused = OpenEnv::new(brief(address.into()), |_| {}).err().unwrap();
-        assert!(refused.to_string().contains("is no server's address"), "{refused}");
+        assert!(refused.to_string().contains("is not a server's address"), "{refused}");
     }
 }
 
@@ -637,10 +640,10 @@ fn templates_say_what_they_lack() {
         "{heard}"
     );
     let reset = with(|words| words.reset = "{{ reference }}".into());
-    assert_eq!(reset, "environment.reset of prompt 3: \"3\" is no JSON object");
+    assert_eq!(reset, "environment.reset of prompt 3: \"3\" is not a JSON object");
     // An action that the policy writes itself is its move, whatever it is, once one action was understood.
     let action = with(|words| words.action = "{{ completion }}".into());
-    assert!(action.starts_with("environment.action: \"3\\\"\" is no JSON object"), "{action}");
+    assert!(action.starts_with("environment.action: \"3\\\"\" is not a JSON object"), "{action}");
     let mut itself = settings(vec![games.address()]);
     itself.words.action = "{{ completion }}".into();
     let mut episode = open(itself).begin(&secret(3)).unwrap();

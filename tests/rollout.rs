@@ -502,7 +502,10 @@ fn what_an_engine_lost_is_asked_for_again() {
         matches!(error, RolloutError::GivenUp { times, .. } if times == RETRIES + 1),
         "{error}"
     );
-    assert!(error.to_string().contains("4 times, at last because: the child died"), "{error}");
+    assert!(
+        error.to_string().contains("4 times, the last time because: the child died"),
+        "{error}"
+    );
 
     let (groups, _, left) = run(2, false, false);
     let error = groups.unwrap_err();

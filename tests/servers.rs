@@ -224,7 +224,7 @@ fn a_run_without_servers_ends_with_a_reason_for_each() {
             settings.servers = vec![address.into()];
         });
         let error = place.err().unwrap();
-        assert!(error.contains("is no address of an inference server"), "{address}: {error}");
+        assert!(error.contains("is not the address of an inference server"), "{address}: {error}");
         assert!(!error.contains("word"), "{error}");
     }
 }

@@ -11,29 +11,28 @@ usage: tools/llvm-for-cuda.sh [--suite NAME] [--mirror URL] [--keyring FILE]
        tools/llvm-for-cuda.sh --debs DIR
 
 Building with `--features cuda` needs a static LLVM. The crate tracel-llvm-bundler downloads one from
-its project's release page while cargo builds, and where that page can be reached there is nothing
-to do. This script is for the places where it cannot. It puts LLVM where the crate looks, and the
-crate then downloads nothing:
+its project's release page while cargo builds. If that page can be reached, there is nothing to do.
+If it cannot, this script puts LLVM where the crate looks, and the crate then downloads nothing:
 
     ${XDG_DATA_HOME:-$HOME/.local/share}/tracel/tracel-llvm-VERSION    VERSION as in Cargo.lock
 
   (no option)      fetch the packages through apt, which checks their signatures, and lay them out
   --download DIR   only fetch the packages into DIR, with their SHA256SUMS, to be carried elsewhere
-  --debs DIR       lay out the packages found in DIR; no network, no apt. Where DIR has a SHA256SUMS
+  --debs DIR       lay out the packages found in DIR, without network or apt. If DIR has a SHA256SUMS,
                    they must match it
   --suite NAME     the Debian suite that has this LLVM (default: sid)
   --mirror URL     a Debian mirror (default: the one this machine's apt uses)
   --keyring FILE   the keys that sign it (default: /usr/share/keyrings/debian-archive-keyring.gpg)
 
-Nothing is installed, root is not needed, and apt's own lists and settings are left as they are.
-What is needed: dpkg-deb, a C compiler and ar; and apt-get unless --debs is used. The packages are
-57 MB, the result 253 MB; remove the folder to be rid of it. If LLVM is already there, the script
+The script installs nothing, does not need root, and leaves apt's own lists and settings as they are.
+It needs dpkg-deb, a C compiler and ar, and also apt-get unless --debs is used. The packages are
+57 MB, the result 253 MB; to undo it, remove the folder. If LLVM is already there, the script
 says so and does nothing.
 
-It serves cuda only. rocm links LLD's static libraries too, which Debian does not package; it needs
-the official archive. That can be carried in as well: put linux-x64.tar.xz and
+This LLVM serves cuda only. rocm links LLD's static libraries too, which Debian does not package, so
+rocm needs the official archive. You can carry it in: put linux-x64.tar.xz and
 linux-x64.checksums.json of the release into ~/.cache/tracel, each with tracel-llvm-VERSION- before
-its name, and build with TRACEL_LLVM_BUNDLER_SKIP_CHECKSUM_DOWNLOAD=1. This serves cuda as well.
+its name, and build with TRACEL_LLVM_BUNDLER_SKIP_CHECKSUM_DOWNLOAD=1. The archive serves cuda too.
 
 `cargo check` and `cargo clippy` link nothing: DOCS_RS=1 makes the crate skip LLVM altogether.
 TEXT
@@ -60,7 +59,7 @@ done
 [ -z "$debs" ] || [ -d "$debs" ] || fail "--debs: '$debs' is not a folder"
 
 lock=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/Cargo.lock
-[ -r "$lock" ] || fail "$lock is not there; the script reads LLVM's version from it"
+[ -r "$lock" ] || fail "$lock is missing; the script reads LLVM's version from it"
 version=$(sed -n '/^name = "tracel-llvm-bundler"$/{n;s/^version = "\(.*\)"$/\1/p}' "$lock")
 [ -n "$version" ] || fail "Cargo.lock has no tracel-llvm-bundler: nothing in this build needs LLVM"
 major=${version%%.*}
@@ -87,7 +86,7 @@ if [ -z "$download" ]; then
     fi
     [ ! -e "$dest" ] || fail "$dest exists and is not complete; remove it first"
     for tool in dpkg-deb cc ar; do
-        command -v "$tool" >/dev/null || fail "$tool is not there (Debian: dpkg, gcc and libc6-dev, binutils)"
+        command -v "$tool" >/dev/null || fail "$tool is missing (Debian: dpkg, gcc and libc6-dev, binutils)"
     done
     home=$(dirname "$dest")
 else
@@ -142,7 +141,7 @@ CONF
 
 # Downloads the packages to the folder $1.
 fetch() {
-    command -v apt-get >/dev/null || fail "apt-get is not there; carry the packages in and use --debs DIR"
+    command -v apt-get >/dev/null || fail "apt-get is missing; carry the packages in and use --debs DIR"
     if [ -z "$mirror" ]; then
         mirror=$(apt-get update --print-uris | sed -n "s|^'\(.*/debian\)/dists/.*|\1|p" | head -n 1)
         [ -n "$mirror" ] || fail "this machine's apt knows no Debian mirror; name one with --mirror URL"
@@ -186,7 +185,7 @@ fi
 say "unpacking"
 for package in "llvm-$major-dev" 'libstdc++-*-dev' zlib1g-dev libzstd-dev; do
     mapfile -t found < <(find "$debs" -maxdepth 1 -name "${package}_*_$arch.deb")
-    [ ${#found[@]} = 1 ] || fail "$debs has ${#found[@]} files ${package}_*_$arch.deb, and one is wanted"
+    [ ${#found[@]} = 1 ] || fail "$debs has ${#found[@]} files ${package}_*_$arch.deb, expected one"
     dpkg-deb --extract "${found[0]}" "$work/root"
     rm -rf "$work/root/usr/share"
 done
@@ -325,7 +324,7 @@ cc -o "$work/test" "$work/test.c" -I"$(config --includedir)" -L"$(config --libdi
     -Wl,--start-group $(config --libs) -Wl,--end-group -lstdc++ $(config --system-libs) -lpthread >&2 ||
     fail "a program does not link with the libraries of these packages"
 "$work/test" >"$work/test.ptx" || fail "LLVM linked, but does not compile for the GPU: $(tail -n 1 "$work/test.ptx")"
-grep -q '^\.visible \.entry kernel' "$work/test.ptx" || fail "LLVM linked, but what it compiles is no kernel"
+grep -q '^\.visible \.entry kernel' "$work/test.ptx" || fail "LLVM linked, but its output is not a kernel"
 
 # ---- into place -----------------------------------------------------------------------------
 

@@ -14,11 +14,11 @@ usage: tools/release.sh OUT [FEATURES...]
 
   OUT         the folder that gets the files
   FEATURES    one archive each: cpu, vulkan, or cuda,vulkan (default: cpu vulkan). The wheel holds the
-              first
+              first of them
 
-It needs cargo, python3, objdump and a network. A C library of this machine is not linked: zig brings
-those of older ones. Whatever it builds stays in \$CARGO_TARGET_DIR. With cuda, LLVM is needed as
-tools/llvm-for-cuda.sh makes it.
+The script needs cargo, python3, objdump and a network. It does not link this machine's C library:
+zig brings an older one. The build stays in \$CARGO_TARGET_DIR. With cuda, the script needs the LLVM
+that tools/llvm-for-cuda.sh makes.
 TEXT
 }
 
@@ -50,7 +50,7 @@ archive() {
     chmod 755 "$program"
     newest=$(newest_glibc "$program")
     [ "$(printf '%s\n' "$newest" "$GLIBC" | sort -V | tail -n 1)" = "$GLIBC" ] ||
-        fail "$name asks for glibc $newest, expected $GLIBC at most"
+        fail "$name needs glibc $newest, expected $GLIBC at most"
     "$program" --version >&2
     "$program" completions bash >"$folder/completions/firebrick.bash"
     "$program" completions zsh >"$folder/completions/_firebrick"
@@ -76,7 +76,7 @@ shift
 [ $# -gt 0 ] || set -- cpu vulkan
 cd "$(dirname "$0")/.."
 for tool in cargo python3 objdump; do
-    command -v "$tool" >/dev/null || fail "$tool is not there"
+    command -v "$tool" >/dev/null || fail "$tool is missing"
 done
 bin=$(tools/venv.sh tools/release.txt)
 mdbook=$(tools/mdbook.sh)

@@ -14,36 +14,35 @@ usage: benches/gpu/run.sh --pack DIR [--features LIST] [--libdevice FILE]
        firebrick-gpu/run.sh PLACE [--device NAME]... [--limit SECONDS] [--total SECONDS] [--part NAME]...
                             [--model DIR] [SIZE...]
 
-The first, on the machine that builds: writes DIR/firebrick-gpu.tar.xz with the program and this script.
+The first runs on the machine that builds. It writes DIR/firebrick-gpu.tar.xz with the program and this script.
 
-  --features LIST    the devices built in (default: cuda,vulkan): vulkan for AMD and Intel, or spirv in its place,
-                     whose kernels have matrix units in f16
-  --libdevice FILE   NVIDIA's libdevice.10.bc, to be packed for machines without a CUDA toolkit. Without
-                     this option the file of this machine's toolkit is packed if it has one
+  --features LIST    the devices built in (default: cuda,vulkan): vulkan is for AMD and Intel; spirv replaces it,
+                     with kernels that use matrix units in f16
+  --libdevice FILE   NVIDIA's libdevice.10.bc, packed for machines without a CUDA toolkit (default: the file of
+                     this machine's toolkit, if there is one)
 
-The second, on the machine with the GPU, which may be the same: does the parts below, each on every device
-before the next, and prints one JSON object. Each part has a time of its own, and none waits for another's success.
-Programs speak to standard error meanwhile, and at its end there is a page of text.
+The second runs on the machine with the GPU, which may be the same machine. It does the parts below, each part on
+every device before the next part, and prints one JSON object. Each part has its own time, and a part that fails
+does not stop the others. The programs write to standard error, which ends with a page of text.
 
   suite      all that training does, against the CPU                                        (120 s)
   limits     a launch, a copy, and products of a model's shapes in each format               (40 s)
   bench      a rollout and an update of each SIZE, in f32 and in the narrowest format that
              the device computes, with the kernels that took longest                   (60 s each)
   train      the quickstart, shortened, and its curve, beside the CPU's                      (60 s)
-  answers    what a model says greedily, with --model, beside the CPU                        (60 s)
-  torch      PyTorch's product of two matrices of 4096 by 4096, where python3 has it         (30 s)
+  answers    a model's greedy answer, beside the CPU's; needs --model                        (60 s)
+  torch      PyTorch's product of two matrices of 4096 by 4096, if python3 has PyTorch       (30 s)
 
   PLACE              firebrick-gpu.tar.xz, or the folder it unpacks to
-  --device NAME      as `firebrick doctor` names it, such as cuda:0; may be repeated (default: every
-                     device it lists but the CPU)
-  --limit SECONDS    how long each part may take, in the place of its own time
-  --total SECONDS    how long all parts may take together (default: 480); what there is no time for is not begun
+  --device NAME      a device's name in `firebrick doctor`, such as cuda:0; may be repeated (default: every
+                     listed device but the CPU)
+  --limit SECONDS    the time that each part may take, in place of its own
+  --total SECONDS    the time that all parts may take together (default: 480); parts without time are not begun
   --part NAME        only this part; may be repeated
   --model DIR        a model's folder, for the part answers
-  SIZE               the sizes the bench is to run, such as 1m (default: qwen2.5-0.5b qwen2.5-1.5b)
+  SIZE               a size for the bench to run, such as 1m (default: qwen2.5-0.5b qwen2.5-1.5b)
 
-It ends with 0 if all passed, with 1 if something failed, which the report then tells, and with 2 if
-there is no report.
+The exit code is 0 if all passed, 1 if something failed (the report says what), and 2 if there is no report.
 TEXT
 }
 
@@ -67,7 +66,7 @@ pack() {
     local dir=$1 features=$2 libdevice=$3 top work folder program
     top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
     for tool in cargo strip objdump xz; do
-        command -v "$tool" >/dev/null || fail "$tool is not there"
+        command -v "$tool" >/dev/null || fail "$tool is missing"
     done
     [ -z "$libdevice" ] || [ -f "$libdevice" ] || fail "--libdevice: '$libdevice' is not a file"
     [ -n "$libdevice" ] || libdevice=$(toolkit_libdevice)
@@ -176,7 +175,7 @@ timed() {
 outcome() {
     local error=null
     [ "$code" = 0 ] || error=$(tail -n 20 "$work/said" | string)
-    [ "$code" != 124 ] && [ "$code" != 137 ] || error="\"ended after $allowed seconds\""
+    [ "$code" != 124 ] && [ "$code" != 137 ] || error="\"stopped at its limit of $allowed seconds\""
     printf '{ "exit": %d, "seconds": %s, "error": %s, "%s": %s }' "$code" "$seconds" "$error" "$1" "$2"
 }
 
@@ -269,7 +268,7 @@ part_answers() {
         result='"no --model"'
     else
         answers "$device"
-        local like="not the CPU's answer, which was: $cpu_reply; but"
+        local like="another answer than the CPU's ($cpu_reply)"
         [ "$reply" != "$cpu_reply" ] || like="the CPU's answer"
         [ -n "$reply" ] || like="no answer"
         page+="           $like: $reply"$'\n'
@@ -321,7 +320,7 @@ run() {
     if [ -d "$place" ]; then
         folder=$(cd "$place" && pwd)
     elif [ -f "$place" ]; then
-        command -v xz >/dev/null || fail "xz is not there; unpack $place elsewhere and give the folder"
+        command -v xz >/dev/null || fail "xz is missing; unpack $place elsewhere and give its folder"
         tar -C "$work" -xJf "$place" || fail "$place could not be unpacked"
         folder=$work/firebrick-gpu
     else
@@ -431,6 +430,6 @@ if [ -n "$dir" ]; then
     [ ${#words[@]} = 0 ] || fail "--pack DIR takes no '${words[0]}'"
     pack "$dir" "$features" "$libdevice"
 else
-    [ ${#words[@]} != 0 ] || fail "what is to be run? (see --help)"
+    [ ${#words[@]} != 0 ] || fail "expected a PLACE to run, or --pack DIR (see --help)"
     run "${words[@]}"
 fi

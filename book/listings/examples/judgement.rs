@@ -23,7 +23,7 @@ mod tests {
 
     #[test]
     fn the_chapter_shows_what_is_printed() {
-        let page = include_str!("../../src/rewards.md").replace("\r\n", "\n");
+        let page = include_str!("../../src/rewards/mathematics.md").replace("\r\n", "\n");
         let printed = format!("{:#?}", judgement());
         assert!(page.contains(&format!("```text\n{printed}\n```")), "{printed}");
     }

@@ -4,6 +4,11 @@
 //! themselves; the modules here make documentation tests of them. `tests/` compares the generated pages and the
 //! tables with the program.
 
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
 /// Makes modules of chapters for the tests alone, because their links are the book's and not rustdoc's.
 macro_rules! chapters {
     ($($name:ident = $file:literal;)*) => {
@@ -16,21 +21,32 @@ macro_rules! chapters {
 }
 
 chapters! {
-    introduction = "introduction.md";
-    quickstart = "quickstart.md";
     how_dapo_works = "how-dapo-works.md";
     first_verifier = "first-verifier.md";
-    rewards = "rewards.md";
-    recipes = "recipes.md";
-    models = "models.md";
-    lora = "lora.md";
-    data = "data.md";
-    memory = "memory.md";
-    adding_a_family = "adding-a-family.md";
-    metrics = "metrics.md";
-    glossary = "glossary.md";
-    speed = "speed.md";
-    learning = "learning.md";
+    shapers = "rewards/shapers.md";
+}
+
+/// Returns the book's pages, sorted by their paths.
+///
+/// # Panics
+/// When a folder of the book can't be read.
+#[must_use]
+pub fn pages() -> Vec<PathBuf> {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../src")];
+    let mut pages = Vec::new();
+    while let Some(folder) = folders.pop() {
+        let entries =
+            fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    pages.sort();
+    pages
 }
 
 /// Holds a file of the book against what the program makes of it now. With `FIREBRICK_UPDATE` it writes the file anew
@@ -38,12 +54,12 @@ chapters! {
 ///
 /// # Panics
 /// When the file is another text, or can't be written.
-pub fn assert_current(path: &std::path::Path, made: &str) {
+pub fn assert_current(path: &Path, made: &str) {
     if std::env::var_os("FIREBRICK_UPDATE").is_some() {
-        let written = std::fs::write(path, made);
+        let written = fs::write(path, made);
         assert!(written.is_ok(), "{}: {written:?}", path.display());
     }
-    let stored = std::fs::read_to_string(path).unwrap_or_default();
+    let stored = fs::read_to_string(path).unwrap_or_default();
     assert!(
         stored.replace("\r\n", "\n") == made,
         "{} is not what the program makes now; make it anew with\n\

@@ -119,32 +119,27 @@ fn the_pages_name_keys_that_exist() {
     let tables: BTreeSet<&str> =
         keys.iter().filter_map(|key| Some(key.split_once('.')?.0)).collect();
     let (mut named, mut unknown) = (0, Vec::new());
-    let book = repository().join("book/src");
-    for folder in ["", "dapo", "parts", "inside", "decisions"] {
-        for entry in fs::read_dir(book.join(folder)).unwrap() {
-            let page = entry.unwrap().path();
-            let others = ["keys.md", "metrics.md", "glossary.md", "from-trl.md"];
-            let name = page.file_name().unwrap().to_string_lossy().into_owned();
-            if page.extension().is_none_or(|ending| ending != "md") || others.contains(&&*name) {
+    let others = ["keys.md", "metrics.md", "glossary.md", "from-trl.md"];
+    for page in firebrick_book::pages() {
+        if others.iter().any(|other| page.ends_with(other)) {
+            continue;
+        }
+        // Every second part between backticks is code. Blocks are left out.
+        let text = fs::read_to_string(&page).unwrap();
+        let prose: String = text.split("```").step_by(2).collect();
+        for code in prose.split('`').skip(1).step_by(2) {
+            let key = code.split([' ', '=', ',']).next().unwrap_or_default();
+            let dotted = key.split_once('.').is_some_and(|(table, _)| tables.contains(table));
+            let plain = key
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c == '_' || c == '.' || c.is_ascii_digit());
+            let file = [".rs", ".toml", ".md", ".json", ".py", ".gguf", ".safetensors"];
+            if !dotted || !plain || file.iter().any(|ending| key.ends_with(ending)) {
                 continue;
             }
-            // Every second part between backticks is code. Blocks are left out.
-            let text = fs::read_to_string(&page).unwrap();
-            let prose: String = text.split("```").step_by(2).collect();
-            for code in prose.split('`').skip(1).step_by(2) {
-                let key = code.split([' ', '=', ',']).next().unwrap_or_default();
-                let dotted = key.split_once('.').is_some_and(|(table, _)| tables.contains(table));
-                let plain = key
-                    .chars()
-                    .all(|c| c.is_ascii_lowercase() || c == '_' || c == '.' || c.is_ascii_digit());
-                let file = [".rs", ".toml", ".md", ".json", ".py", ".gguf", ".safetensors"];
-                if !dotted || !plain || file.iter().any(|ending| key.ends_with(ending)) {
-                    continue;
-                }
-                named += 1;
-                if !keys.contains(key) {
-                    unknown.push(format!("{}: {key}", page.display()));
-                }
+            named += 1;
+            if !keys.contains(key) {
+                unknown.push(format!("{}: {key}", page.display()));
             }
         }
     }

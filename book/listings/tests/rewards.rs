@@ -21,13 +21,13 @@ struct Case<'page> {
 
 #[test]
 fn our_verdicts_on_hard_cases_are_those_of_the_page() {
-    let page = page();
+    let page = chapter();
     let verbatim = |text: &str| text.to_owned();
     let answer_line = |answer: &str| format!("Answer: {answer}");
     let mut cases = 0;
     for (heading, dress, dapo_dress) in [
-        ("### Answers", &boxed as &dyn Fn(&str) -> String, &answer_line as &dyn Fn(&str) -> String),
-        ("### Responses", &verbatim, &verbatim),
+        ("## Answers", &boxed as &dyn Fn(&str) -> String, &answer_line as &dyn Fn(&str) -> String),
+        ("## Responses", &verbatim, &verbatim),
     ] {
         for case in &hard_cases(&page, heading) {
             let Case { gold, text, verdicts, .. } = case;
@@ -55,8 +55,8 @@ fn our_verdicts_on_hard_cases_are_those_of_the_page() {
 
 #[test]
 fn mistaken_verdicts_are_bold_and_counted() {
-    let page = page();
-    for heading in ["### Answers", "### Responses"] {
+    let page = chapter();
+    for heading in ["## Answers", "## Responses"] {
         let cases = hard_cases(&page, heading);
         for case in &cases {
             for verdict in &case.verdicts {
@@ -75,9 +75,9 @@ fn mistaken_verdicts_are_bold_and_counted() {
 
 #[test]
 fn what_the_page_calls_the_same_is_and_what_not_is_not() {
-    let page = page();
+    let page = chapter();
     let mut pairs = 0;
-    for row in rows(&page, "### Values and their comparison") {
+    for row in rows(&page, "## Values and their comparison") {
         let gold = row[0].trim_matches('`');
         for (cell, expected) in [(row[1], Verdict::Right), (row[2], Verdict::Wrong)] {
             for answer in cell.split('`').skip(1).step_by(2) {
@@ -96,8 +96,8 @@ fn what_the_page_calls_the_same_is_and_what_not_is_not() {
 
 #[test]
 fn what_is_not_decided_is_what_the_page_says() {
-    let page = page();
-    let undecided = rows(&page, "### Answers that it does not decide");
+    let page = chapter();
+    let undecided = rows(&page, "## Answers that it does not decide");
     assert!(undecided.len() > 5, "has the table changed its form?");
     for row in undecided {
         let (gold, answer) = (row[0].trim_matches('`'), row[1].trim_matches('`'));
@@ -144,7 +144,7 @@ fn score(verifier: &dyn firebrick_core::Verifier, reference: &str, text: &str) -
 
 #[test]
 fn the_rewards_of_the_page_are_those_of_a_recipe() {
-    let page = page();
+    let page = chapter();
     let blocks = page.split("\n```toml\n").skip(1).map(|block| block.split("```").next().unwrap());
     let mut kinds = std::collections::BTreeSet::new();
     for block in blocks {
@@ -218,8 +218,15 @@ fn the_judge_of_letters_judges() {
     }
 }
 
-fn page() -> String {
-    fs::read_to_string(book().join("src/rewards.md")).unwrap().replace("\r\n", "\n")
+/// Reads the pages of the chapter, one after the other.
+fn chapter() -> String {
+    let source = book().join("src");
+    let mut pages = vec![source.join("rewards.md")];
+    let more = fs::read_dir(source.join("rewards")).unwrap();
+    pages.extend(more.map(|entry| entry.unwrap().path()));
+    pages.sort();
+    let texts: Vec<String> = pages.iter().map(|page| fs::read_to_string(page).unwrap()).collect();
+    texts.concat().replace("\r\n", "\n")
 }
 
 fn book() -> PathBuf {

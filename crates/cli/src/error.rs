@@ -26,7 +26,7 @@ pub enum ProgramError {
         context: usize,
     },
     /// The recipe of a run was given to resume it, but the run is not in the folder of runs.
-    #[error("{} is the recipe of a run, which is not in {}", recipe.display(), runs.display())]
+    #[error("{} is the recipe of a run outside {}", recipe.display(), runs.display())]
     RunElsewhere {
         /// The recipe's path, as given.
         recipe: PathBuf,
@@ -97,7 +97,7 @@ pub enum ProgramError {
         run: PathBuf,
     },
     /// Several runs were given for a view that shows only one.
-    #[error("several runs are seen beside each other on a page alone")]
+    #[error("several runs can be watched together only on a page")]
     TooManyRuns,
     /// The run has no metric of that name.
     #[error("{} has no metric {name}", run.display())]
@@ -125,7 +125,7 @@ pub enum ProgramError {
     #[error("the recipe has no held-out prompts")]
     NoHeldout,
     /// The export is not possible.
-    #[error("{}: {problem}", out.display())]
+    #[error("can't export to {}: {problem}", out.display())]
     Export {
         /// The folder that was to be made.
         out: PathBuf,
@@ -189,11 +189,12 @@ impl ProgramError {
                 "give a prompt of at least one token that leaves room for a completion".into()
             }
             ProgramError::RunElsewhere { there, .. } => {
-                format!("say where it is: --runs {}", there.display())
+                format!("give the folder that holds the run's folder: --runs {}", there.display())
             }
             ProgramError::SeveralTrainers { .. } => {
-                "one process drives all cards of its machine (device.count), and further machines sample for it \
-                 (rollout.engine): start it once. Several would train as many policies, and write one run"
+                "start the program once: one process drives all cards of its machine \
+                 (device.count), and further machines sample for it (rollout.engine). Several \
+                 processes would train a policy each, and write into one run"
                     .into()
             }
             ProgramError::SameName { .. } => {
@@ -202,10 +203,12 @@ impl ProgramError {
                     .into()
             }
             ProgramError::OtherSettings { .. } => {
-                "a table must not mix them: choose another folder with --out, or remove this run".into()
+                "a table must not mix settings: choose another folder with --out, or remove this \
+                 run"
+                    .into()
             }
             ProgramError::NotACheckpoint { .. } => {
-                "say with --recipe what to measure a model on that no run made".into()
+                "give --recipe with the recipe whose held-out prompts measure the model".into()
             }
             ProgramError::NotAModel { remedy, .. } => (*remedy).to_owned(),
             ProgramError::View(
@@ -221,13 +224,14 @@ impl ProgramError {
             }
             ProgramError::TooManyRuns => "add --web, or give one run".into(),
             ProgramError::View(ViewError::Listen { .. }) => {
-                "choose another --port, or none for any that is free".into()
+                "choose another --port, or leave it out to get any free port".into()
             }
             ProgramError::View(ViewError::NotARun { path }) | ProgramError::NotARun { path } => {
                 runs_near(path)
             }
             ProgramError::NoMetric { run, .. } => format!(
-                "`firebrick metrics {} --last 1` shows all that are there; a star stands for any letters",
+                "`firebrick metrics {} --form csv --last 1` names all metrics in its first line; a \
+                 star stands for any letters",
                 run.display()
             ),
             ProgramError::NotEmpty { .. } => "give the name of a folder that is not there yet".into(),

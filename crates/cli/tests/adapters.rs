@@ -116,7 +116,7 @@ fn an_interrupted_run_of_an_adapter_goes_on_beside_a_base_that_was_moved() {
     let resume = [&whole[..], &["--resume"]].concat();
     let outcome = train(&place, "stopped", &resume);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("set model.path to where the folder is"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("set model.path to the folder"), "{}", outcome.stderr);
     succeed(&place, "stopped", &[&resume[..], &["model.path=moved"]].concat());
     assert_same(&place.result("whole"), &place.result("stopped"));
     // The adapter of this run knows the new place. The adapter of the other run can't know it.
@@ -175,8 +175,8 @@ fn an_adapter_is_measured_exported_and_merged() {
     assert_eq!(greedy(&place, "full"), greedy(&place, full));
 
     for (arguments, message) in [
-        (&["export", adapter, "plain"][..], "it is there already"),
-        (&["export", "base", "out", "--merge"], "there is no adapter to merge"),
+        (&["export", adapter, "plain"][..], "it exists already"),
+        (&["export", "base", "out", "--merge"], "the model has no adapter to merge"),
         (&["export", adapter, "out", "--dtype", "float16"], "--dtype needs --merge"),
         (&["export", "nowhere", "out"], "there is no such folder"),
         (&["export", "runs/a", "out"], "it is a run"),

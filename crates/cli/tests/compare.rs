@@ -117,7 +117,7 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
     let more = place.run(&["compare", "low.toml", "high.toml", "--seeds", "3"]);
     assert_eq!(more.code, Some(0), "{}", more.stderr);
     assert!(more.stderr.contains("run 2 of 2: high-seed19"), "{}", more.stderr);
-    assert!(more.stderr.contains("low: seeds 17 is there, 18 is there, 19\n"), "{}", more.stderr);
+    assert!(more.stderr.contains("low: seeds 17 finished, 18 finished, 19\n"), "{}", more.stderr);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_comparison_that_was_stopped_goes_on() {
 
     let outcome = place.run(&arguments);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("low: seeds 17 is there, 18 goes on\n"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(": seeds 17 finished, 18 to resume\n"), "{}", outcome.stderr);
     let again = fs::metadata(place.path("stopped/low-seed17/summary.json")).unwrap();
     assert_eq!(summary.modified().unwrap(), again.modified().unwrap());
     assert_eq!(numbers(&place, "whole"), numbers(&place, "stopped"));

@@ -377,7 +377,7 @@ fn a_judge_that_fails_is_no_judge() {
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     let said = refused.said();
     assert!(
-        said.contains("could not be judged, and reward.max_errors bears a share of 0.1"),
+        said.contains("could not be judged, but reward.max_errors allows a share of 0.1"),
         "{said}"
     );
 
@@ -467,10 +467,10 @@ fn references_that_are_no_answers_are_told() {
     let refused = train(50, "most");
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     let said = refused.said();
-    assert!(said.contains("references right in no form, such as \"no number\""), "{said}");
+    assert!(said.contains("as answers to their own prompts, such as \"no number\""), "{said}");
     let told = train(4, "some").success().said();
     assert!(
-        told.contains("data.train: the verifier finds 4 of 40 references right in no form"),
+        told.contains("data.train: the verifier rejects 4 of 40 references as answers"),
         "{told}"
     );
 }

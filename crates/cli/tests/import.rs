@@ -12,8 +12,8 @@ use place::Place;
 fn what_can_not_be_imported_is_refused() {
     let place = Place::new();
     for (name, text, words) in [
-        ("none.yaml", "a: {b: 1}", "no key of verl or SkyRL is in it"),
-        ("empty.yaml", "# nothing", "no key of verl or SkyRL is in it"),
+        ("none.yaml", "a: {b: 1}", "the file has no key of verl or SkyRL"),
+        ("empty.yaml", "# nothing", "the file has no key of verl or SkyRL"),
         ("broken.yaml", "actor_rollout_ref:\n\trollout: 1", "a tab, expected spaces"),
         ("text.yaml", "text", "the file is one value"),
         (

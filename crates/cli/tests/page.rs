@@ -305,7 +305,7 @@ fn a_page_follows_a_run_and_nobody_else() {
     watching.interrupt();
     assert_eq!(watching.end(), Some(0));
     drop(idle);
-    let ended = "The watcher has ended; the page shows what was last seen.";
+    let ended = "The watcher has ended; the page shows the last state that it saw.";
     browser.wait("document.querySelector('#status').textContent", ended);
 }
 

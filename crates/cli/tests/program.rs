@@ -155,7 +155,7 @@ fn a_run_goes_on_by_the_recipe_in_its_folder() {
     let resume = ["train", "elsewhere/y/recipe.toml", "--resume"];
     let refused = place.run(&resume);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-    assert!(refused.stderr.contains("say where it is: --runs"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the run's folder: --runs"), "{}", refused.stderr);
     place.succeed(&[&resume[..], &["--runs", "elsewhere"]].concat());
 }
 
@@ -301,7 +301,7 @@ fn ctrl_c_ends_a_run_at_once() {
     for (more, moment, step) in [(&LONG[..], &MOMENTS[1], 0..1), (&resume, &MOMENTS[3], 2..20)] {
         let outcome = stop_at(&place, "stopped", more, moment, interrupt).unwrap();
         assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
-        assert!(outcome.stderr.contains("Ctrl-C again ends at once"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("Ctrl-C again ends it at once"), "{}", outcome.stderr);
         let summary = place.json("runs/stopped/summary.json");
         assert_eq!(summary["stopped_because"], "interrupted");
         assert!(step.contains(&summary["steps"].as_u64().unwrap()), "{summary}");
@@ -441,7 +441,7 @@ fn a_program_of_the_user_s_own_judges() {
     let clumsy = format!("while :; do {clumsy}; done");
     let clumsy = ["reward.kind=command", "reward.max_errors=0.5", &judge(&clumsy)];
     let outcome = succeed(&place, "clumsy", &[&short[..], &clumsy].concat());
-    assert_eq!(outcome.stderr.matches("exit status: 7; its last words: no idea").count(), 1);
+    assert_eq!(outcome.stderr.matches("exit status: 7; its stderr ended with: no idea").count(), 1);
     let errors = values(&place, "clumsy", "reward/error");
     assert!(errors.iter().all(|&errors| errors >= 3.0), "{errors:?}");
     let told = outcome.stderr.matches("of 16 completions could not be judged").count();
@@ -452,7 +452,7 @@ fn a_program_of_the_user_s_own_judges() {
     let outcome = run(&place, "failing", &[&short[..], &failing].concat());
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert_eq!(outcome.stderr.matches("is given up").count(), 1, "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("exit status: 7; its last words: no idea"));
+    assert!(outcome.stderr.contains("exit status: 7; its stderr ended with: no idea"));
 
     // The steps before the failure are saved, so the run can go on with a judge that works.
     let late = "read -r line || exit; id=${line#*:}; id=${id%%,*}; [ $id -gt 20 ] && exit 7; \

@@ -468,7 +468,7 @@ fn every_fault_of_a_recipe_at_once() {
             "13:6: optim.lr is inf, expected a finite number, at least 0",
         ]
     );
-    assert!(shown.contains("an AMD or Intel card is vulkan"), "{shown}");
+    assert!(shown.contains("an AMD or Intel card needs vulkan"), "{shown}");
     // A setting that the misspelt key would have allowed is no fault. A setting that has nothing to do with the
     // key is one.
     for (tables, count) in [

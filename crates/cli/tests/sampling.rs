@@ -152,7 +152,7 @@ fn a_resumed_run_remembers() {
     std::fs::copy(place.path(short), place.path(memory)).unwrap();
     let outcome = run(&place, "variance-stopped", &resume);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    assert!(outcome.said().contains("but state.json beside it expects one of 20"));
+    assert!(outcome.said().contains("but state.json beside it expects 20"));
 }
 
 #[test]

@@ -202,11 +202,11 @@ fn bad_rows_are_named_and_the_rest_is_judged() {
     for (index, (problem, words)) in problems
         .iter()
         .zip([
-            "every line is one JSON object",
-            "every line is one JSON object",
+            "expected one JSON object per line",
+            "expected one JSON object per line",
             "missing field `response`",
             "the gold answer is neither a text nor a number",
-            "the gold answer has more digits than a JSON number keeps, write it in quotes",
+            "the gold answer has more digits than a JSON number keeps; write it in quotes",
             "config.mode is \"magic\\u{1b}[2J\", expected one of math, boxed,",
             "integer `-1`, expected u32",
             "the id is neither a text nor a number",

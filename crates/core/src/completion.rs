@@ -121,8 +121,8 @@ impl TryFrom<Stored> for Completion {
         let mask = mask.unwrap_or_else(|| vec![true; tokens.len()]);
         if mask.len() != tokens.len() || logprobs.len() != tokens.len() {
             return Err(format!(
-                "a completion of {} tokens has a mask of {} and {} log-probabilities, expected one of each \
-                 for every token",
+                "a completion of {} tokens has {} mask entries and {} log-probabilities, expected one of \
+                 each for every token",
                 tokens.len(),
                 mask.len(),
                 logprobs.len()

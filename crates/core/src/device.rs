@@ -70,16 +70,16 @@ impl fmt::Display for Name {
 /// Returns `None` for other words.
 ///
 /// ```
-/// assert_eq!(firebrick_core::device::meant("AMD"), Some("an AMD or Intel card is vulkan"));
+/// assert_eq!(firebrick_core::device::meant("AMD"), Some("an AMD or Intel card needs vulkan"));
 /// ```
 pub fn meant(word: &str) -> Option<&'static str> {
     Some(match word.to_lowercase().as_str() {
-        "amd" | "radeon" | "intel" | "arc" | "xpu" => "an AMD or Intel card is vulkan",
-        "hip" => "ROCm's HIP is rocm; an AMD card without ROCm is vulkan",
-        "nvidia" | "geforce" | "rtx" => "an NVIDIA card is cuda, or vulkan",
-        "apple" | "mps" | "mac" => "an Apple GPU is metal",
-        "gpu" => "a GPU is vulkan, cuda or metal, by its maker",
-        "webgpu" | "dx12" | "directx" | "opengl" => "WebGPU is wgpu",
+        "amd" | "radeon" | "intel" | "arc" | "xpu" => "an AMD or Intel card needs vulkan",
+        "hip" => "HIP needs rocm; an AMD card without ROCm needs vulkan",
+        "nvidia" | "geforce" | "rtx" => "an NVIDIA card needs cuda or vulkan",
+        "apple" | "mps" | "mac" => "an Apple GPU needs metal",
+        "gpu" => "a GPU needs vulkan, cuda or metal, depending on its maker",
+        "webgpu" | "dx12" | "directx" | "opengl" => "WebGPU needs wgpu",
         _ => return None,
     })
 }
@@ -87,8 +87,8 @@ pub fn meant(word: &str) -> Option<&'static str> {
 /// A text that names no device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a device: expected cpu, or one of vulkan, wgpu, metal, cuda and rocm with a \
-     number, such as vulkan:0{hint}",
+    "{0:?} is not a device: expected cpu, vulkan, wgpu, metal, cuda or rocm, and a number if there \
+     are several, such as vulkan:0{hint}",
     hint = meant(.0.split(':').next().unwrap_or_default())
         .map_or_else(String::new, |hint| format!("; {hint}"))
 )]

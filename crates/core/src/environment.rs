@@ -36,7 +36,7 @@ use crate::Prompt;
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is nothing that a policy can talk with",
+    message = "a policy cannot talk with `{Self}`",
     label = "needs `fn begin(&self, prompt: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed>`"
 )]
 pub trait Environment: Send + Sync {

@@ -212,7 +212,7 @@ mod tests {
         let parquet = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parquet/snappy.parquet");
         let names = ColumnNames { reference: Some("level".into()), ..ColumnNames::default() };
         let error = read_problems(&[parquet], &names, true).unwrap_err().to_string();
-        let expected = "snappy.parquet, row 4: no column `level`; it has the columns data_source, prompt, ability, reward_model.ground_truth";
+        let expected = "snappy.parquet, row 4: no column `level`; the row has the columns data_source, prompt, ability, reward_model.ground_truth";
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -25,7 +25,7 @@ pub enum DataError {
     },
     /// A file, or a line of one, past the size that is read.
     #[error(
-        "{}{} is larger than the {limit} bytes that are read at most; is this the right file?",
+        "{}{} is larger than the limit of {limit} bytes; is this the right file?",
         path.display(),
         line.map_or(String::new(), |line| format!(", line {line},"))
     )]
@@ -64,7 +64,7 @@ pub enum DataError {
     /// A file of a kind that is not read.
     #[error(
         "{} is a .{extension} file; expected JSON Lines (.jsonl, .json) or Parquet (.parquet): \
-         convert it, such as with the Python library datasets",
+         convert it, for example with the Python library datasets",
         path.display()
     )]
     Kind {
@@ -89,7 +89,7 @@ pub enum DataError {
     },
     /// A row without the column that was asked for, or without any column that is known.
     #[error(
-        "{}, {place}: {wanted}; it has the columns {}: set `data.columns = {{ prompt = \"…\", \
+        "{}, {place}: {wanted}; the row has the columns {}: set `data.columns = {{ prompt = \"…\", \
          reference = \"…\" }}` to two of them",
         path.display(),
         found.join(", ")
@@ -138,8 +138,8 @@ pub enum DataError {
     },
     /// A text that the tokenizer cannot write as tokens.
     #[error(
-        "the tokenizer has no token for {character:?}, in {text:?}; add it to the alphabet, or take \
-         it out of the text"
+        "the tokenizer has no token for {character:?}, in {text:?}; add the character to the \
+         alphabet, or take it out of the text"
     )]
     Character {
         /// The first character that the tokenizer does not know.

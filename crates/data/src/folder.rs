@@ -28,7 +28,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, DataError> {
     let size = match fs::metadata(path) {
         // The path is looked at before it is opened, because opening a pipe waits for somebody to write into it.
         Ok(metadata) if !metadata.is_file() => {
-            return Err(error(io::Error::other("it is no file")));
+            return Err(error(io::Error::other("it is not a file")));
         }
         Ok(metadata) => metadata.len(),
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -114,6 +114,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokenizer.json");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        assert!(read(&path).unwrap_err().to_string().contains("it is no file"));
+        assert!(read(&path).unwrap_err().to_string().contains("it is not a file"));
     }
 }

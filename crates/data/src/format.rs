@@ -54,20 +54,20 @@ impl PromptFormat {
         let error = |problem: &str| Err(DataError::Format { problem: problem.into() });
         if !self.text.contains("{prompt}") {
             return error(&format!(
-                "the prompt's text format {:?} leaves no place for the question: write {{prompt}} \
-                 where it goes",
+                "the prompt's text format {:?} has no place for the question: write {{prompt}} \
+                 where the question goes",
                 self.text
             ));
         }
         let Some(template) = &self.chat else {
             return match question {
                 Question::Messages(_) => error(
-                    "a prompt that is a list of messages needs a chat template, and the model's \
-                     folder has none: take an instruct model, or a data set of plain texts",
+                    "a prompt that is a list of messages needs a chat template, and there is none: \
+                     take an instruct model and data.template = \"auto\", or a data set of plain texts",
                 ),
                 Question::Text(_) if self.system.is_some() => error(
-                    "a system message needs a chat template, and the model's folder has none: put \
-                     it into the prompt's text format instead",
+                    "a system message needs a chat template, and there is none: put the message into \
+                     the prompt's text format (data.prompt) instead",
                 ),
                 Question::Text(text) => Ok(self.text.replace("{prompt}", text)),
             };
@@ -92,7 +92,7 @@ impl PromptFormat {
         let reply = text.split_once(SPOKEN).map(|(_, reply)| reply.to_owned());
         reply.ok_or_else(|| {
             let problem = format!(
-                "{} leaves the model's message out of a conversation of several turns: take another template",
+                "{} leaves the model's message out of a conversation of several turns: choose another template",
                 template.place()
             );
             DataError::Format { problem }

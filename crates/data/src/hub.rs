@@ -155,7 +155,7 @@ impl Hub {
             Ok(found) => found,
             Err(error @ HubError::Unreachable { .. }) => {
                 let Some(found) = at_hand() else { return Err(error) };
-                progress(Progress::Note(&format!("{error}; going on with what the cache has")));
+                progress(Progress::Note(&format!("{error}; going on with the files in the cache")));
                 return Ok(found);
             }
             Err(error) => return Err(error),
@@ -187,7 +187,7 @@ fn names(listing: &Listing) -> Vec<&str> {
 const CONFIG: &str = "config.json";
 
 fn lacks(file: &str) -> String {
-    format!("it has no {file}, so it is no model that can be used")
+    format!("it has no {file}, which a model needs")
 }
 
 /// The files of a model that are read, if a repository has them.
@@ -215,15 +215,17 @@ fn model_files(files: &[&str]) -> Result<Vec<String>, String> {
         chosen.push("model.safetensors".into());
     } else if has("model.safetensors.index.json") && !shards.is_empty() {
         if of(shards[0]).is_some_and(|count| count != shards.len()) {
-            return Err(format!("it has {} of the shards of {}", shards.len(), shards[0]));
+            return Err(format!(
+                "it has {} shards, but the name {} gives another number",
+                shards.len(),
+                shards[0]
+            ));
         }
         chosen.push("model.safetensors.index.json".into());
         chosen.extend(shards.into_iter().map(|shard| shard.to_string()));
     } else {
         return Err(
-            "it has no model.safetensors: choose a repository that has the weights in that \
-                    format"
-                .into(),
+            "it has no model.safetensors: choose a repository with weights in that format".into()
         );
     }
     for needed in [CONFIG, "tokenizer.json"] {

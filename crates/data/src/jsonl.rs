@@ -69,7 +69,7 @@ impl JsonlRows {
                     line: self.line,
                     column: 1,
                     problem: "a JSON array".into(),
-                    remedy: "one object a line is expected, which `jq -c '.[]'` makes of it",
+                    remedy: "expected one object a line, which `jq -c '.[]'` makes of the array",
                 });
             }
             if !line.is_empty() {
@@ -144,9 +144,11 @@ mod tests {
             "set.jsonl, line 1, column 9: EOF while parsing a string; every line of a JSON Lines \
              file is one JSON object"
         );
-        assert!(message(b"\n[\n{\"a\": 1}\n]\n").starts_with(
-            "set.jsonl, line 2, column 1: a JSON array; one object a line is expected"
-        ));
+        assert!(
+            message(b"\n[\n{\"a\": 1}\n]\n").starts_with(
+                "set.jsonl, line 2, column 1: a JSON array; expected one object a line"
+            )
+        );
         assert!(message(b"{\"a\": \"\xff\"}\n").contains("invalid unicode"));
         assert!(message(&b"[".repeat(100_000)).contains("line 1"));
     }

@@ -40,7 +40,9 @@ impl ParquetRows {
         let metadata = footer::read(&mut file, size)
             .and_then(|footer| guarded(|| ParquetMetaDataReader::decode_metadata(&footer)));
         let metadata = metadata.map_err(|problem| {
-            damaged(format!("it is no Parquet file, or damaged: {problem}; fetch it again"))
+            damaged(format!(
+                "it is not a Parquet file, or it is damaged: {problem}; download it again"
+            ))
         })?;
         check(&metadata, size).map_err(damaged)?;
         let rows =
@@ -87,7 +89,7 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Strin
         Ok(Ok(value)) => Ok(value),
         Ok(Err(ParquetError::General(problem) | ParquetError::NYI(problem))) => Err(problem),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(panic) => Err(format!("it contradicts itself ({})", words(panic))),
+        Err(panic) => Err(format!("the file contradicts itself ({})", words(panic))),
     }
 }
 
@@ -100,7 +102,7 @@ fn check(metadata: &ParquetMetaData, size: u64) -> Result<(), String> {
         let end = end.and_then(|(start, length)| start.checked_add(length));
         if end.is_none_or(|end| end > size) {
             let name = column.column_path();
-            return Err(format!("its column {name} goes beyond its end: fetch the file again"));
+            return Err(format!("its column {name} would end beyond the file: download it again"));
         }
         pages::check_codec(column.compression())?;
     }
@@ -169,7 +171,7 @@ mod tests {
             }
             fs::write(&path, &whole[..whole.len() / 2]).unwrap();
             let error = rows(&path).unwrap_err().to_string();
-            assert!(error.contains("it is no Parquet file, or damaged"), "{error}");
+            assert!(error.contains("it is not a Parquet file, or it is damaged"), "{error}");
         }
         assert!(refused > 100, "{refused}");
     }

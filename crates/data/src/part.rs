@@ -65,8 +65,8 @@ impl Part {
             let exact: Vec<_> = groups.iter().filter(|(_, stem)| stem == wanted).collect();
             let [exact] = exact.as_slice() else {
                 return Err(format!(
-                    "it is not clear which files are the split {wanted:?}, name the subset, or the \
-                     split in full: it has {}",
+                    "it is not clear which files are the split {wanted:?}: name the subset, or the \
+                     split in full; the candidates are {}",
                     list(&chosen)
                 ));
             };
@@ -74,7 +74,7 @@ impl Part {
         }
         match chosen.iter().find_map(|file| shard(name(file))) {
             Some((_, of)) if of != chosen.len() as u64 => Err(format!(
-                "of the {of} files of its split {wanted:?} there are {}: {}",
+                "it has {} of the {of} files of its split {wanted:?}: {}",
                 chosen.len(),
                 list(&chosen)
             )),

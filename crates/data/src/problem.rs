@@ -118,7 +118,7 @@ impl ColumnNames {
             let found = names.iter().find(|name| row.get(name).is_some());
             found.map(|name| name.to_string()).ok_or_else(|| {
                 let none = match what {
-                    "reference" => "; where the verifier needs none, name it \"\"",
+                    "reference" => "; if the verifier needs none, set it to \"\"",
                     _ => "",
                 };
                 missing(row, format!("no column for the {what} ({}{none})", names.join(", ")))
@@ -280,8 +280,8 @@ mod tests {
         let unknown = ColumnNames::default();
         assert_eq!(
             message(json!({"text": "2+2?", "meta": {"a": 1, "b": 2}}), &unknown),
-            "set.jsonl, line 3: no column for the prompt (prompt, question, problem); it has the \
-             columns text, meta.a, meta.b: set `data.columns = { prompt = \"…\", reference = \"…\" }` \
+            "set.jsonl, line 3: no column for the prompt (prompt, question, problem); the row has \
+             the columns text, meta.a, meta.b: set `data.columns = { prompt = \"…\", reference = \"…\" }` \
              to two of them"
         );
         let columns = ColumnNames { prompt: Some("text".into()), ..Default::default() };

@@ -174,7 +174,9 @@ impl Task {
             }
         }
         if problems.is_empty() && count > 0 {
-            let problem = "its settings leave no problem in this split; make it larger".to_owned();
+            let problem =
+                "its settings give no problem for this split; choose settings with more problems"
+                    .to_owned();
             return Err(DataError::Task { task: self.name(), problem });
         }
         Ok(problems)
@@ -240,8 +242,8 @@ impl Task {
                     || max_target > 1_000_000_000 =>
             {
                 format!(
-                    "`max_number` is {max_number} and `max_target` {max_target}; they should be at \
-                     least 1, and from `max_number` (and 2) to 1000000000"
+                    "`max_number` is {max_number}, and should be at least 1; `max_target` is \
+                     {max_target}, and should be at least 2 and `max_number`, at most 1000000000"
                 )
             }
             _ => return Ok(()),

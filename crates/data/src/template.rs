@@ -178,7 +178,7 @@ impl ChatTemplate {
                 let text = &text[..place];
                 Ok(if trimmed { text.trim_end_matches(python::is_space) } else { text }.to_owned())
             }
-            _ => Err(error("the template leaves text of the last message out")),
+            _ => Err(error("the template leaves out text of the last message")),
         }
     }
 
@@ -315,7 +315,7 @@ fn environment() -> Environment<'static> {
     environment.add_function("strftime_now", |_: &State, _: String| -> Result<Value, Error> {
         Err(Error::new(
             ErrorKind::InvalidOperation,
-            "the template prints today's date, and none was given: see `ChatTemplate::with_date`",
+            "the template prints today's date, which only `ChatTemplate::with_date` gives it",
         ))
     });
     environment

@@ -81,7 +81,7 @@ impl Tokenizer {
             )
         })?;
         let mut inner = parse(json).map_err(|problem| {
-            error(format!("not a tokenizer that can be read ({problem}); download it again"))
+            error(format!("the tokenizer cannot be read ({problem}); download it again"))
         })?;
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|problem| error(problem.to_string()))?;
@@ -92,8 +92,8 @@ impl Tokenizer {
         let id = |name: &str| named.get(name)?.as_str().and_then(|token| inner.token_to_id(token));
         let eos = id("eos_token").or(stop.first().copied()).ok_or_else(|| {
             error(
-                "nothing says which token ends a text; name `eos_token` in \
-                 tokenizer_config.json or `eos_token_id` in generation_config.json"
+                "no file says which token ends a text; set `eos_token` in \
+                 tokenizer_config.json, or `eos_token_id` in generation_config.json"
                     .into(),
             )
         })?;
@@ -250,8 +250,8 @@ mod tests {
         let tokenizer = Tokenizer::characters("0123456789").unwrap();
         assert_eq!(
             tokenizer.encode("12 30", false).unwrap_err().to_string(),
-            "the tokenizer has no token for ' ', in \"12 30\"; add it to the alphabet, or take it \
-             out of the text"
+            "the tokenizer has no token for ' ', in \"12 30\"; add the character to the \
+             alphabet, or take it out of the text"
         );
         let problem = |alphabet| Tokenizer::characters(alphabet).err().unwrap().to_string();
         assert!(problem("abca").contains("\"a\" is there twice"));
@@ -279,7 +279,7 @@ mod tests {
             assert!(whole.contains(good), "{good}");
             fs::write(&path, whole.replace(good, bad)).unwrap();
             let message = Tokenizer::from_folder(folder.path()).err().unwrap().to_string();
-            assert!(message.contains("not a tokenizer that can be read"), "{message}");
+            assert!(message.contains("the tokenizer cannot be read"), "{message}");
         }
     }
 

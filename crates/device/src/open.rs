@@ -177,7 +177,7 @@ pub enum OpenError {
         count: usize,
     },
     /// The device lacks a format.
-    #[error("device {name} does not compute in {needed}; it has {}", list_of(computes))]
+    #[error("device {name} does not compute in {needed}; it computes in {}", list_of(computes))]
     Precision {
         /// The device that was asked for.
         name: Name,
@@ -218,7 +218,7 @@ impl OpenError {
                 let all: Vec<&str> = all.map(|kind| kind.name()).collect();
                 // A user without a clone has an archive or a wheel, and there are several of each.
                 let archive = match name.kind {
-                    Kind::Vulkan => "take an archive with it, or in a clone: ",
+                    Kind::Vulkan => "take an archive with vulkan, or in a clone: ",
                     _ => "in a clone: ",
                 };
                 format!(
@@ -231,11 +231,11 @@ impl OpenError {
                 "firebrick doctor lists the devices of this machine".into()
             }
             OpenError::Spirv { .. } => {
-                "build with the feature vulkan in the place of spirv, or install Mesa 26.2".into()
+                "build with the feature vulkan in place of spirv, or install Mesa 26.2".into()
             }
             OpenError::Broken { .. } => {
-                "firebrick doctor shows what the driver says of each device; is the driver as new \
-                 as the card, and does another program hold it?"
+                "firebrick doctor shows the driver's words for each device; is the driver as new \
+                 as the card, and does another program hold the device?"
                     .into()
             }
         }
@@ -248,12 +248,14 @@ pub fn missing(kind: Kind) -> &'static str {
         Kind::Cpu => "",
         Kind::Vulkan | Kind::Wgpu => {
             "install the card's Vulkan driver (AMD, Intel: mesa-vulkan-drivers, on Arch vulkan-radeon or \
-             vulkan-intel; NVIDIA: its own driver) and the loader (libvulkan1), and see that you may \
+             vulkan-intel; NVIDIA: its own driver) and the loader (libvulkan1), and check that you may \
              open /dev/dri/renderD* (group render); vulkaninfo --summary shows what the loader finds"
         }
         Kind::Metal => "Metal needs a Mac",
-        Kind::Cuda => "install NVIDIA's driver (libcuda.so.1); nvidia-smi shows what it finds",
-        Kind::Rocm => "install ROCm (libamdhip64.so); rocminfo shows what it finds",
+        Kind::Cuda => {
+            "install NVIDIA's driver (libcuda.so.1); nvidia-smi shows the cards that it finds"
+        }
+        Kind::Rocm => "install ROCm (libamdhip64.so); rocminfo shows the cards that it finds",
     }
 }
 
@@ -267,7 +269,7 @@ fn list_of<T: ToString>(items: &[T]) -> String {
 
 fn found(name: &Name, count: usize) -> String {
     match count {
-        0 => format!("this machine has none of kind {}", name.kind),
+        0 => format!("this machine has no {} device", name.kind),
         1 => format!("this machine has only {}:0", name.kind),
         _ => format!("this machine has {}:0 to {}:{}", name.kind, name.kind, count - 1),
     }

@@ -124,9 +124,9 @@ impl Case {
                 reason: format!("the device does not compute {}", self.precision),
             },
             Some(Err(failure)) => Outcome::Broken { message: failure.to_string() },
-            Some(Ok(arrays)) if arrays.is_empty() => Outcome::Skipped {
-                reason: "the device does not tell what this would be measured by".into(),
-            },
+            Some(Ok(arrays)) if arrays.is_empty() => {
+                Outcome::Skipped { reason: "the device does not report the memory in use".into() }
+            }
             Some(Ok(arrays)) if arrays.iter().all(|array| array.expected.is_some()) => {
                 compare(&arrays, None, bound)
             }
@@ -134,7 +134,9 @@ impl Case {
                 match guard(|| (self.compute)(&Device::flex(), Precision::F32)).and_then(|all| all)
                 {
                     Ok(reference) => compare(&arrays, Some(&reference), bound),
-                    Err(failure) => Outcome::Broken { message: format!("on the CPU: {failure}") },
+                    Err(failure) => Outcome::Broken {
+                        message: format!("the CPU's reference failed: {failure}"),
+                    },
                 }
             }
         };
@@ -150,7 +152,8 @@ fn compare(arrays: &[Array], reference: Option<&[Array]>, bound: f64) -> Outcome
     if let Some(reference) = reference
         && reference.len() != arrays.len()
     {
-        let message = format!("{} arrays, expected {}", arrays.len(), reference.len());
+        let message =
+            format!("the device computed {} arrays, expected {}", arrays.len(), reference.len());
         return Outcome::Broken { message };
     }
     let mut worst = Outcome::Passed { error: 0.0 };
@@ -158,9 +161,7 @@ fn compare(arrays: &[Array], reference: Option<&[Array]>, bound: f64) -> Outcome
     for (place, array) in arrays.iter().enumerate() {
         let computed = reference.map(|reference| &reference[place].values);
         let Some(expected) = array.expected.as_ref().or(computed) else {
-            return Outcome::Broken {
-                message: format!("{} is expected to be nothing", array.name),
-            };
+            return Outcome::Broken { message: format!("{} has no expected values", array.name) };
         };
         if array.values.len() != expected.len() {
             let (got, wanted) = (array.values.len(), expected.len());

@@ -62,7 +62,7 @@ pub struct Words {
 pub enum OpenEnvError {
     /// An address is no server's address.
     #[error(
-        "`{address}` is no server's address, expected one such as http://127.0.0.1:8000, without name, password or `?`"
+        "`{address}` is not a server's address, expected one such as http://127.0.0.1:8000, without name, password or `?`"
     )]
     Address {
         /// The address as it was given.
@@ -70,14 +70,14 @@ pub enum OpenEnvError {
     },
     /// The key can't be sent.
     #[error(
-        "the environment's API key has characters that no header may have, such as a line break"
+        "the environment's API key has characters that an HTTP header can't have, such as a line break"
     )]
     Key,
     /// A template is not valid.
     #[error(transparent)]
     Template(#[from] DataError),
     /// There is no thread for the connections.
-    #[error("no thread can be had for the environment's connections: {0}")]
+    #[error("cannot start a thread for the environment's connections: {0}")]
     Thread(#[from] std::io::Error),
 }
 
@@ -207,8 +207,8 @@ impl Environment for OpenEnv {
             let [prompt, opening] =
                 [prompt.asked(), &opening].map(|text| shown(text, inner.key.as_ref()));
             return Err(EnvironmentFailed::Environment(format!(
-                "{} began an episode with \"{opening}\" that had begun with \"{prompt}\": episodes that follow from more than \
-                 what they are reset with can't be compared with each other; let environment.reset give a seed or a task",
+                "{} began an episode with \"{opening}\" that had begun with \"{prompt}\" before: episodes can be compared only if \
+                 the reset alone decides them; let environment.reset give a seed or a task",
                 inner.servers[seat.server].address
             )));
         }
@@ -232,7 +232,8 @@ impl Inner {
     /// Begins an episode at a server that has room for it: the one that has failed least and, among equals,
     /// plays least.
     fn seated(self: &Arc<Self>, reset: &Value) -> Result<(Seat, Answer), EnvironmentFailed> {
-        let mut failed = "every server plays as many episodes as it may".to_owned();
+        let mut failed =
+            "every server plays all the episodes that environment.sessions allows".to_owned();
         let mut order: Vec<usize> = (0..self.servers.len()).collect();
         order.sort_by_key(|&server| {
             let Server { open, failures, .. } = &self.servers[server];
@@ -272,7 +273,7 @@ impl Inner {
             return Err(EnvironmentFailed::Busy(failed));
         }
         Err(EnvironmentFailed::Environment(format!(
-            "no server of the environment could be used for {:.0} s, at last because: {failed}",
+            "no server of the environment could be used for {:.0} s; the last failure: {failed}",
             self.patience.as_secs_f64()
         )))
     }
@@ -298,7 +299,7 @@ impl Inner {
         let Server { full, address, .. } = &self.servers[server];
         if !full.swap(true, Ordering::Relaxed) {
             (self.tell)(format!(
-                "{address}: it plays fewer episodes at once than environment.sessions = {}, which may be lowered: {why}",
+                "{address}: the server plays fewer episodes at once than environment.sessions = {}, which you may lower: {why}",
                 self.sessions
             ));
         }
@@ -307,7 +308,7 @@ impl Inner {
     fn is_ill(&self, server: usize, why: &str) {
         let Server { failures, address, .. } = &self.servers[server];
         if failures.fetch_add(1, Ordering::Relaxed) == 0 {
-            (self.tell)(format!("{address}: the environment can't be used now, because {why}"));
+            (self.tell)(format!("{address}: the environment can't be used now: {why}"));
         }
     }
 
@@ -322,7 +323,7 @@ impl Inner {
             let fields: Vec<&str> = observation.keys().map(String::as_str).collect();
             let fields = shown(&fields.join(", "), self.key.as_ref());
             let explained = |error| {
-                format!("{error}; its variables are observation, reward and done, and the observation has: {fields}")
+                format!("{error}; the template's variables are observation, reward and done; the observation has: {fields}")
             };
             match failed {
                 EnvironmentFailed::Environment(error) => {
@@ -336,7 +337,7 @@ impl Inner {
         match words.len() <= LARGEST {
             true => Ok(words),
             false => Err(EnvironmentFailed::Episode(format!(
-                "its words are {} bytes long, expected at most {LARGEST}",
+                "the environment's words are {} bytes long, expected at most {LARGEST}",
                 words.len()
             ))),
         }
@@ -500,7 +501,7 @@ impl Game {
                     lost += 1;
                     if lost > RETRIES {
                         return Err(EnvironmentFailed::Episode(format!(
-                            "its connection was lost {lost} times, at last because {why}"
+                            "the connection was lost {lost} times, the last time because {why}"
                         )));
                     }
                 }
@@ -512,7 +513,7 @@ impl Game {
     fn again(&mut self) -> Result<&mut Seat, EnvironmentFailed> {
         let otherwise = || {
             EnvironmentFailed::Episode(
-                "its connection was lost, and the environment answered otherwise when it was played again".into(),
+                "the connection was lost, and the environment answered differently when the episode was played again".into(),
             )
         };
         let (mut seat, begun) = self.inner.seated(&self.reset)?;
@@ -530,7 +531,7 @@ impl Game {
                     | Lost::Connection(why),
                 ) => {
                     return Err(EnvironmentFailed::Episode(format!(
-                        "its connection was lost, and so was the next one: {why}"
+                        "the connection was lost, and the episode could not be played again: {why}"
                     )));
                 }
             }
@@ -543,7 +544,7 @@ impl Game {
 fn object(text: &str) -> Result<Value, String> {
     let none = |why: String| {
         let text: String = text.chars().take(WORDS).collect();
-        format!("{text:?} is no JSON object{why}")
+        format!("{text:?} is not a JSON object{why}")
     };
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(Value::Object(object)),

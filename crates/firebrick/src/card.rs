@@ -104,8 +104,8 @@ impl Card<'_> {
             Form::Own => {
                 return writeln!(
                     f,
-                    "The program that made it reads it: a policy of its own, whose weights are in this \
-                     folder.\n"
+                    "The policy is of the program's own making, and that program reads its weights \
+                     from this folder.\n"
                 );
             }
         };
@@ -115,7 +115,7 @@ impl Card<'_> {
         )?;
         writeln!(
             f,
-            "folder = \"…\"  # this one, or its name on the Hub\n\
+            "folder = \"…\"  # this folder, or its name on the Hub\n\
              tokenizer = AutoTokenizer.from_pretrained(folder)\n\
              model = {class}.from_pretrained(folder, dtype=\"auto\")\n```\n\n\
              The folder `{}` is needed to resume the run and can be left out otherwise.\n",

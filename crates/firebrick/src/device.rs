@@ -147,15 +147,18 @@ pub(crate) fn failed(
             let (for_it, there) = (for_it.unwrap_or_default(), there.unwrap_or_default());
             let remedy = match asked.zip(largest) {
                 Some((asked, largest)) if asked > largest => format!(
-                    "a weight of that size needs a smaller model or another device; else {smaller}"
+                    "the device can't hold a tensor of that size: for a weight, take a smaller \
+                     model or another device; otherwise {smaller}"
                 ),
                 _ => smaller,
             };
             (format!("it has no memory{for_it}{there}"), remedy)
         }
         Cause::Lost => (
-            format!("the driver lost it: {failure}"),
-            "the kernel's log (dmesg) tells more; a new start of the program opens it anew".into(),
+            format!("the driver lost the device: {failure}"),
+            "look into the kernel's log (dmesg), and start the program again, which opens the \
+             device anew"
+                .into(),
         ),
         Cause::Bug => (
             failure.to_string(),
@@ -163,7 +166,9 @@ pub(crate) fn failed(
         ),
         Cause::Other => (
             failure.to_string(),
-            format!("firebrick doctor --device {name} --suite tells whether it computes rightly"),
+            format!(
+                "`firebrick doctor --device {name} --suite` tests whether it computes correctly"
+            ),
         ),
     };
     Error::DeviceFailed { device: name, phase, problem, remedy, saved }

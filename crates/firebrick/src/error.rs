@@ -49,16 +49,19 @@ pub enum Error {
     #[error(transparent)]
     Environment(#[from] OpenEnvError),
     /// The recipe names a program's own environment, and there is none.
-    #[error("environment.kind is \"own\", and no program brings one")]
+    #[error("environment.kind is \"own\", but the program brings no environment")]
     NoEnvironment,
     /// No token ends with a text that is to end a turn.
-    #[error("environment.stop has {text:?}, and no token of this model ends with that")]
+    #[error("environment.stop has {text:?}, but no token of this model ends with this text")]
     Stop {
         /// The text.
         text: String,
     },
     /// An example to imitate does not fit the environment's side of the conversation.
-    #[error("the worked solution of {prompt:?} is no conversation with the environment: {problem}")]
+    #[error(
+        "the worked solution of {prompt:?} does not fit a conversation with the environment: \
+         {problem}"
+    )]
     Worked {
         /// The prompt.
         prompt: String,
@@ -75,8 +78,8 @@ pub enum Error {
     },
     /// The servers' key is not in the process's environment.
     #[error(
-        "{setting} is {variable:?}, and the environment has no such variable, or an empty one: set it to the servers' \
-         API key"
+        "{setting} is {variable:?}, but this environment variable is missing or empty: set it to \
+         the servers' API key"
     )]
     NoKey {
         /// The recipe's key that names the variable.
@@ -120,7 +123,7 @@ pub enum Error {
         base: PathBuf,
     },
     /// A folder has no revisions.
-    #[error("model.revision is set, and model.path is the folder {}", folder.display())]
+    #[error("model.revision is set, but model.path is the folder {}", folder.display())]
     RevisionOfFolder {
         /// The folder in the recipe.
         folder: PathBuf,
@@ -141,7 +144,8 @@ pub enum Error {
     },
     /// The verifier finds most references wrong.
     #[error(
-        "{key}: the verifier finds {count} of {of} references right in no form, such as {first}"
+        "{key}: the verifier rejects {count} of {of} references as answers to their own prompts, \
+         such as {first}"
     )]
     References {
         /// The set, by its key or name.
@@ -162,19 +166,22 @@ pub enum Error {
         problem: String,
     },
     /// A run can't go on, because none of its checkpoints is whole.
-    #[error("no checkpoint of the run is whole; the newest, {newest}")]
+    #[error("no checkpoint of the run is whole: {newest}")]
     AllDamaged {
         /// The newest checkpoint, and its damage.
         newest: String,
     },
     /// `data.train` or `data.heldout` leads nowhere.
-    #[error("there is no {}", path.display())]
+    #[error("there is no data at {}", path.display())]
     NoData {
         /// The path in the recipe.
         path: PathBuf,
     },
     /// A name is no path here, and the Hub does not give it either.
-    #[error("there is no {name} here ({key}); as a name on the Hugging Face Hub: {error}")]
+    #[error(
+        "{key} is {name}, and there is no such path here; as a name on the Hugging Face Hub: \
+         {error}"
+    )]
     NotHere {
         /// The option that asks, such as `model.path`.
         key: &'static str,
@@ -192,14 +199,15 @@ pub enum Error {
         folder: PathBuf,
     },
     /// A reward model's folder has no chat template, and so no form for conversations.
-    #[error("{} has no chat template, and a reward model reads conversations", folder.display())]
+    #[error("{} has no chat template, but a reward model reads conversations", folder.display())]
     RewardModelWithoutTemplate {
         /// The reward model's folder.
         folder: PathBuf,
     },
     /// A new model has no tokenizer.
     #[error(
-        "model.new has neither a tokenizer nor an alphabet, and there is no data.task to know one by"
+        "model.new has neither a tokenizer nor an alphabet, and there is no data.task to take one \
+         from"
     )]
     NewModelNeedsAlphabet,
     /// `data.template = "chat"` is set, and there is no template.
@@ -252,12 +260,10 @@ pub enum Error {
         policy: usize,
     },
     /// A warm-up has nothing to imitate.
-    #[error("warmup.steps is above 0, and there are no worked examples to imitate")]
+    #[error("warmup.steps is above 0, but there are no worked examples to imitate")]
     NoWorked,
     /// A setting has no effect, because the program brings that part itself.
-    #[error(
-        "{key} is set, expected only where a recipe names the model, the data and the verifier"
-    )]
+    #[error("{key} is set, expected only if the recipe names the model, the data and the verifier")]
     Brought {
         /// The setting's key, such as `model.dtype`.
         key: String,
@@ -274,10 +280,10 @@ pub enum Error {
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
     /// A program's own policy can't learn, because its device has no autodiff.
-    #[error("the policy is on a device without autodiff, expected one with it")]
+    #[error("the policy is on a device without autodiff, expected a device with autodiff")]
     NoAutodiff,
     /// The device does not compute in `model.dtype`.
-    #[error("model.dtype is \"{dtype}\", which {device} does not compute")]
+    #[error("{device} does not compute in {dtype}, the format of model.dtype or --dtype")]
     NoFormat {
         /// The format.
         dtype: Compute,
@@ -285,7 +291,7 @@ pub enum Error {
         device: Name,
     },
     /// The recipe has `[model.lora]`, and the model is an adapter already.
-    #[error("{} is an adapter already, and the recipe has [model.lora] for another", folder.display())]
+    #[error("{} is an adapter already, but [model.lora] asks for another one", folder.display())]
     TwoAdapters {
         /// The adapter's folder.
         folder: PathBuf,
@@ -302,7 +308,7 @@ pub enum Error {
         problem: String,
     },
     /// `loss.router_aux_loss_coef` is set for a model without experts.
-    #[error("loss.router_aux_loss_coef is for models with experts, and this one has none")]
+    #[error("loss.router_aux_loss_coef is for models with experts, but this model has none")]
     NoExperts,
     /// No prompt fits beside the completion.
     #[error(
@@ -369,7 +375,7 @@ pub enum Error {
 
 fn template_options(variables: &[String]) -> String {
     match variables {
-        [] => "leave the option out: there is no template that reads any".into(),
+        [] => "leave the option out: without a template, nothing reads options".into(),
         all => format!("the template reads {}", all.join(", ")),
     }
 }
@@ -396,43 +402,49 @@ impl Error {
         Some(match self {
             Error::Recipe(error) => return error.help(),
             Error::Other(_) => return None,
-            Error::Reward(RewardError::Command { .. }) => "reward.program is started without a shell; its first word is a program in PATH or a path, \
-                 and a further word that leads to a file beside the recipe is that file"
-                .into(),
+            Error::Reward(RewardError::Command { .. }) => {
+                "reward.program is started without a shell; its first word is a program in PATH \
+                 or a path; a further word that leads to a file beside the recipe means that file"
+                    .into()
+            }
             Error::Reward(_)
             | Error::NoKey { .. }
             | Error::Servers(_)
             | Error::Environment(_) => return None,
             Error::Stop { .. } => {
-                "choose the end of a token, such as a sign, or leave it out: the model's own end of a message ends a turn \
-                 too"
+                "choose a text that a token ends with, such as a punctuation mark, or leave the \
+                 text out: the model's own end of a message ends a turn too"
                     .into()
             }
             Error::NoEnvironment => {
-                "give a Session one (Session::environment), or take another environment.kind".into()
-            }
-            Error::Worked { .. } => {
-                "set environment.stop, or max_turn_tokens, so that a turn ends where the solution goes on with a reply; or \
-                 leave out the warm-up"
+                "give the Session an environment (Session::environment), or choose another \
+                 environment.kind"
                     .into()
             }
-            Error::Opening { .. } => "the servers have to be up before a run begins; environment.opening makes the prompt of what an episode begins with, and \
-                 environment.reset says which episode it is"
-                .into(),
+            Error::Worked { .. } => {
+                "set environment.stop or environment.max_turn_tokens, so that a turn ends where \
+                 the environment's reply begins in the solution; or leave the warm-up out"
+                    .into()
+            }
+            Error::Opening { .. } => {
+                "start the servers before the run; environment.opening makes the prompt from an \
+                 episode's first observation, and environment.reset chooses the episode"
+                    .into()
+            }
             Error::Device(error) => error.remedy(),
             Error::DeviceFailed { remedy, saved, .. } => format!("{remedy}; {saved}"),
             Error::NoModel { .. } => {
-                "set model.path to where the folder is, or to a name such as \
-                 Qwen/Qwen2.5-0.5B-Instruct, which is downloaded; a path begins at the recipe's folder, \
-                 and one of --set at the current directory"
+                "set model.path to the folder, or to a name such as Qwen/Qwen2.5-0.5B-Instruct, \
+                 which is downloaded; a path in the recipe begins at the recipe's folder, a path \
+                 of --set at the current directory"
                     .into()
             }
             Error::NoBase { adapter, .. } => format!(
-                "put the model back, or set base_model_name_or_path in {} to where it is now",
+                "put the model back, or set base_model_name_or_path in {} to the model's new place",
                 adapter.join("adapter_config.json").display()
             ),
             Error::RevisionOfFolder { .. } => {
-                "only a name on the Hugging Face Hub has revisions: remove model.revision".into()
+                "only models on the Hugging Face Hub have revisions: remove model.revision".into()
             }
             Error::NoData { .. } => {
                 "name a file or folder of .jsonl or .parquet files, or a data set on the Hugging Face \
@@ -440,17 +452,19 @@ impl Error {
                     .into()
             }
             Error::NotHere { download, .. } => format!(
-                "if a path was meant, correct it: it begins at the recipe's folder, and one of --set at \
-                 the current directory. Without a network, run {download} on a machine with one and name DIR, or copy its \
-                 cache into HF_HOME and set HF_HUB_OFFLINE=1"
+                "if you mean a path, correct it: a path in the recipe begins at the recipe's \
+                 folder, a path of --set at the current directory. Without a network, run \
+                 `{download}` on a machine that has one and give DIR instead of the name, or copy \
+                 that machine's cache into HF_HOME and set HF_HUB_OFFLINE=1"
             ),
             Error::NoRewardModel { .. } => {
                 "reward.path names a ...ForSequenceClassification checkpoint with one label; a \
-                 path begins at the recipe's folder, and one of --set at the current directory"
+                 path in the recipe begins at the recipe's folder, a path of --set at the current \
+                 directory"
                     .into()
             }
             Error::RewardModelWithoutTemplate { .. } => {
-                "it is the key chat_template of tokenizer_config.json, or the file \
+                "the template is the key chat_template of tokenizer_config.json, or the file \
                  chat_template.jinja"
                     .into()
             }
@@ -467,7 +481,7 @@ impl Error {
                 "the two files belong to different models; download the folder again".into()
             }
             Error::NewVocabulary { .. } => {
-                "raise model.new.vocab_size, or leave it out: it is then the tokenizer's".into()
+                "raise model.new.vocab_size, or leave it out to get the tokenizer's size".into()
             }
             Error::PolicyVocabulary { .. } => {
                 "make the policy with at least as many rows as the tokenizer has tokens".into()
@@ -481,10 +495,10 @@ impl Error {
                 "leave it out of Session::settings: policy, prompts and verifier are the program's own".into()
             }
             Error::NoAutodiff => {
-                "make it on device.autodiff(), such as Device::flex().autodiff()".into()
+                "make the policy on device.autodiff(), such as Device::flex().autodiff()".into()
             }
             Error::NoFormat { .. } => {
-                "leave model.dtype out: it is then chosen by the device".into()
+                "leave the format out: the device then decides".into()
             }
             Error::Diverged { batch, .. } => format!(
                 "see which completions are to blame: firebrick replay {}; then lower optim.lr, or raise \
@@ -496,11 +510,13 @@ impl Error {
                     .into()
             }
             Error::Batch { .. } => {
-                "give a file such as runs/NAME/skipped-step-000012-0.json, where it was written".into()
+                "give a file such as runs/NAME/skipped-step-000012-0.json, and leave it in its \
+                 run's folder"
+                    .into()
             }
             Error::AllDamaged { .. } => {
-                "give the run another name to begin anew; or remove trainer/SHA256SUMS from a checkpoint, \
-                 which is then taken as it is"
+                "give the run another name to begin anew; or remove trainer/SHA256SUMS from a \
+                 checkpoint to take that checkpoint as it is"
                     .into()
             }
             Error::TwoAdapters { folder } => format!(
@@ -516,8 +532,9 @@ impl Error {
             Error::Context { .. } => "lower rollout.max_completion_tokens".into(),
             Error::NoPrompts { remedy, .. } => (*remedy).to_owned(),
             Error::Changed { run, .. } => format!(
-                "to go on as it was: firebrick train {} --resume; else give the run another name to \
-                 begin anew, or let a new run start from what this one learnt: model.path = \"{}\"",
+                "to go on with the old settings: `firebrick train {} --resume`; otherwise give the \
+                 run another name to begin anew, or start a new run from this run's weights: \
+                 model.path = \"{}\"",
                 run.join("recipe.toml").display(),
                 run.join("checkpoints/…").display()
             ),
@@ -526,14 +543,16 @@ impl Error {
                 checkpoint.display()
             ),
             Error::OtherPrompts { .. } => {
-                "its place in the data means nothing in other data: give back the file, the prompt \
-                 format, the limits on length and the reward that the run began with, or begin a new run"
+                "the checkpoint's place in the data means nothing in other data: restore the file, \
+                 the prompt format, the limits on length and the reward that the run began with, \
+                 or begin a new run"
                     .into()
             }
             Error::Train(TrainError::Verifier(_)) => {
-                "mend it, and try it by itself: it gets lines such as {\"id\": 0, \"question\": \"\", \"prompt\": \
-                 \"\", \"reference\": \"\", \"completion\": \"\", \"finish\": \"stop\"}. A run then goes on from its \
-                 last checkpoint with --resume; reward.restarts is how many failures in a row are borne"
+                "mend the judge, and try it by itself: it gets lines such as {\"id\": 0, \"question\": \"\", \
+                 \"prompt\": \"\", \"reference\": \"\", \"completion\": \"\", \"finish\": \"stop\"}. A run then goes \
+                 on from its last checkpoint with --resume; reward.restarts is the number of failures in a row after \
+                 which it is still started again"
                     .into()
             }
             Error::Data(_)
@@ -611,7 +630,7 @@ fn of_system(text: &str) -> Option<&'static str> {
              whole model, and checkpoint.keep says how many stay",
         )
     } else if says(&["Permission denied", "Read-only file system"]) {
-        Some("choose a place that you may write to; for a run that is --runs FOLDER")
+        Some("choose a place that you may write to; for a run, give --runs FOLDER")
     } else {
         None
     }

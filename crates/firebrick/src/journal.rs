@@ -140,11 +140,12 @@ impl Journal {
                     let step = if step == 0 { here } else { step };
                     by_step.entry(step).or_default().push((digest, group));
                 }
-                let mut kept = by_step.iter().map(|(step, groups)| store.keep(&source, *step, groups));
+                let mut kept =
+                    by_step.iter().map(|(step, groups)| store.keep(&source, *step, groups));
                 let error = kept.find_map(Result::err)?;
                 Some(format!(
-                    "what is sampled is not in run.db before its step is over, because {error}; a run that is killed samples \
-                     it again"
+                    "completions are in run.db only when their step is over, because {error}; a \
+                     run that is killed samples them again"
                 ))
             });
         }

@@ -149,8 +149,8 @@ impl Folders {
         let loaded = load_noting(&self.weights, base, device)?;
         if let Some(first) = loaded.nonfinite.first() {
             warn(format!(
-                "{}: {} of its tensors hold values that are no numbers or infinite, such as {first}; what \
-                 the model says will be meaningless",
+                "{}: {} of its tensors hold values that are no numbers or infinite, such as \
+                 {first}; the model's output will be meaningless",
                 self.weights.display(),
                 loaded.nonfinite.len(),
             ));

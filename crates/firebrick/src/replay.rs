@@ -94,14 +94,14 @@ pub fn replay(
                 .is_none_or(|token| token.values.len() == count && token.returns.len() == count)
     };
     if !samples.iter().all(lists) {
-        let problem = "a list of a completion has not one entry for each token".into();
+        let problem = "a list of a completion does not have one entry for each token".into();
         return Err(Error::Batch { path: batch.to_owned(), problem });
     }
     let Wired { mut trainer, tokenizer, .. } = wire(&recipe, Some(&checkpoint), sources, now)?;
     let vocab = trainer.policy.head().dims()[0];
     let tokens = samples.iter().flat_map(|sample| sample.prompt.iter().chain(&sample.completion));
     if let Some(token) = tokens.into_iter().find(|&&token| token as usize >= vocab) {
-        let problem = format!("token {token} is none of the policy's {vocab}");
+        let problem = format!("token {token} is not among the {vocab} of the policy's vocabulary");
         return Err(Error::Batch { path: batch.to_owned(), problem });
     }
     trainer.updater.loss_scale = trainer.state.loss_scale.of(trainer.policy.compute());

@@ -72,7 +72,7 @@ const LIMITS: [(&str, &str); 4] = [
     ("steps", "all its steps are done"),
     ("epochs", "all its epochs are done"),
     ("stop_at", "train.stop_at is reached"),
-    ("patience", "no evaluation was better for train.patience of them"),
+    ("patience", "the last train.patience evaluations were no better than the best before"),
 ];
 
 /// Returns the reason why a run ended, in words. `stopped_because` has the name of a limit, or a message, which
@@ -232,8 +232,8 @@ impl<M: PolicyModel> Run<M> {
             true => device::fewer_sequences(&self.recipe),
             // By now an update has been cut as small as possible.
             false => format!(
-                "{} if it was sampling, else rollout.max_completion_tokens (now {}); firebrick plan says what \
-                 fits",
+                "{} if the device was sampling, else rollout.max_completion_tokens (now {}); \
+                 `firebrick plan` says what fits",
                 device::fewer_sequences(&self.recipe),
                 self.recipe.rollout.max_completion_tokens
             ),
@@ -308,7 +308,9 @@ impl<M: PolicyModel> Run<M> {
         }
         let recipe = self.recipe.clone();
         if let Some(limit) = self.over() {
-            self.note(&format!("all its {limit} are done; --set train.{limit}=N makes it longer"));
+            self.note(&format!(
+                "all {limit} of the run are done; --set train.{limit}=N makes it longer"
+            ));
         } else {
             self.compare_epochs();
         }
@@ -457,7 +459,9 @@ impl<M: PolicyModel> Run<M> {
             && let Err(error) =
                 lock(&journal).store.now(|store| store.forget_unjudged(Step::MAX / 2))
         {
-            watcher.note(&format!("run.db has groups that nobody judged: {error}"));
+            watcher.note(&format!(
+                "groups that nobody judged could not be removed from run.db: {error}"
+            ));
         }
         let path = folder.metrics();
         lock(&journal).store.now(move |store| Ok(export(store, &path)))??;

@@ -77,7 +77,7 @@ pub struct Session<M: PolicyModel = Decoder> {
     interrupted: Box<dyn FnOnce() -> Arc<AtomicBool> + Send>,
 }
 
-const OWN_POLICY: &str = "with a policy of the program's own";
+const OWN_POLICY: &str = "with the program's own policy";
 
 type Wire<M> = fn(&Recipe, Parts<M>, Option<&Path>, &Sources, DateTime) -> Result<Wired<M>>;
 
@@ -278,7 +278,7 @@ impl<M: PolicyModel> Session<M> {
 
     fn of_recipe(mut self, method: &'static str) -> Self {
         if let Wiring::Given(_) = self.wiring {
-            self.misplaced = Some((method, "where a recipe names model and data"));
+            self.misplaced = Some((method, "if a recipe names the model and the data"));
         }
         self
     }
@@ -382,7 +382,7 @@ impl<M: PolicyModel> Session<M> {
             // Under its own name it would count as the newest checkpoint, and whole ones would be removed for
             // it.
             let aside = folder.set_aside(step)?;
-            notes.push(format!("{problem}; it is in {} now", aside.display()));
+            notes.push(format!("{problem}; the checkpoint is in {} now", aside.display()));
         }
         match &checkpoint {
             Some((step, path)) => {

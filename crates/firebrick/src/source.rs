@@ -212,10 +212,10 @@ mod tests {
         };
         let (data, model) = message("nobody/nothing");
         assert!(data.contains("HF_HUB_OFFLINE") && model.contains("HF_HUB_OFFLINE"), "{data}");
-        assert!(data.starts_with("there is no nobody/nothing here (data.train)"), "{data}");
-        assert!(model.starts_with("there is no nobody/nothing here (model.path)"), "{model}");
+        assert!(data.starts_with("data.train is nobody/nothing, and there is no such"), "{data}");
+        assert!(model.starts_with("model.path is nobody/nothing, and there is no such"), "{model}");
         let (data, model) = message("nothing");
-        assert!(data.starts_with("there is no nothing"), "{data}");
+        assert!(data.starts_with("there is no data at nothing"), "{data}");
         assert!(model.starts_with("model.path is nothing"), "{model}");
         let alone = Sources::here();
         let nowhere = alone.data_files("data.train", Path::new("nobody/nothing"), &part);

@@ -58,7 +58,8 @@ impl Gguf {
         match array {
             Some(array) if array.count > ELEMENTS => {
                 let count = array.count;
-                Err(self.model(format!("{key:?} has {count} elements, and may have {ELEMENTS}")))
+                Err(self
+                    .model(format!("{key:?} has {count} elements, expected at most {ELEMENTS}")))
             }
             array => Ok(array),
         }

@@ -66,7 +66,7 @@ impl Shape {
         let wrong = |problem| file.model(problem);
         let metadata = file.metadata();
         let Some(name) = metadata.text("general.architecture").map_err(wrong)? else {
-            return Err(wrong("it says no general.architecture: it is no model".into()));
+            return Err(wrong("it has no general.architecture: it is not a model".into()));
         };
         let Some(&(name, family)) = Family::ALL.iter().find(|(known, _)| *known == name) else {
             let known = Family::ALL.map(|(name, _)| name).join(", ");
@@ -134,11 +134,11 @@ impl Gguf {
     fn sizes(&self, shape: &Shape) -> Result<Map<String, Value>, String> {
         let keys = Keys { metadata: self.metadata(), name: shape.name };
         if keys.size("expert_count")?.is_some_and(|experts| experts > 0) {
-            return Err("it is a mixture of experts, which is not read".into());
+            return Err("it is a mixture of experts, which is not read from GGUF".into());
         }
         let tensor = |name: &str| self.tensors().get(name);
         let Some(embedding) = tensor("model.embed_tokens.weight") else {
-            return Err("it has no token_embd.weight: it is no whole model".into());
+            return Err("it has no token_embd.weight: it is not a whole model".into());
         };
         let hidden = keys.needed("embedding_length")?;
         let head = keys.size("attention.key_length")?;
@@ -205,7 +205,7 @@ impl Gguf {
                 let factor = factor.ok_or_else(|| keys.missing("rope.scaling.factor"))?;
                 for (key, usual) in YARN {
                     if let Some(came) = keys.number(key)?.filter(|came| *came != usual) {
-                        return Err(format!("{} is {came}, which is not known", keys.key(key)));
+                        return Err(format!("{} is {came}, expected {usual}", keys.key(key)));
                     }
                 }
                 set(
@@ -219,7 +219,7 @@ impl Gguf {
             }
             _ => {
                 return Err(format!(
-                    "its rope.scaling.type is {}, which is not known",
+                    "its rope.scaling.type is {}, expected none, linear or yarn",
                     quoted(kind)
                 ));
             }
@@ -239,7 +239,7 @@ impl Gguf {
         let head = config["head_dim"].as_u64().unwrap_or_default();
         let unlike = || {
             self.model(format!(
-                "{NAME} scales the frequencies of {} in a way that is not known here",
+                "{NAME} scales the frequencies of {} in an unknown way, expected Llama 3.1's way",
                 shape.name
             ))
         };
@@ -306,7 +306,7 @@ impl Keys<'_> {
     }
 
     fn missing(&self, key: &str) -> String {
-        format!("it says no {}", self.key(key))
+        format!("it has no {}", self.key(key))
     }
 
     fn number(&self, key: &str) -> Result<Option<f64>, String> {

@@ -61,7 +61,7 @@ impl<'a> Cursor<'a> {
         let at = self.at;
         let length = self.u64()?;
         if length > most {
-            let problem = format!("{what} would have {length} bytes, and may have {most}");
+            let problem = format!("{what} would have {length} bytes, expected at most {most}");
             return Err(self.damaged(at, problem));
         }
         self.there(length)?;
@@ -100,7 +100,7 @@ impl<'a> Cursor<'a> {
             return Ok(());
         }
         let left = self.left();
-        Err(self.damaged(self.at, format!("{count} bytes should follow, and {left} do")))
+        Err(self.damaged(self.at, format!("{count} bytes should follow, but only {left} do")))
     }
 
     fn unreadable(&self, source: std::io::Error) -> GgufError {

@@ -130,7 +130,7 @@ impl Gguf {
         let tensor = self
             .tensors
             .get(name)
-            .ok_or_else(|| self.model(format!("there is no tensor for {name}")))?;
+            .ok_or_else(|| self.model(format!("the file has no tensor for {name}")))?;
         let change = self.change(name, tensor)?;
         let mut file = &self.file;
         file.seek(SeekFrom::Start(tensor.at)).map_err(unreadable)?;
@@ -179,7 +179,10 @@ impl Gguf {
         }
         let rows = tensor.shape[0];
         if heads == 0 || !rows.is_multiple_of(heads) || !(rows / heads).is_multiple_of(2) {
-            let problem = format!("{} has {rows} rows, for {heads} heads", tensor.name);
+            let problem = format!(
+                "{} has {rows} rows, expected an even number for each of {heads} heads",
+                tensor.name
+            );
             return Err(self.model(problem));
         }
         Ok(Change::Pairs { heads })
@@ -191,18 +194,18 @@ fn head(cursor: &mut Cursor<'_>) -> Result<(u64, u64), GgufError> {
     let magic: [u8; 4] = cursor.bytes()?;
     if magic != MAGIC {
         if magic == *b"vers" {
-            let problem = "it begins as a pointer of Git LFS: git lfs pull fetches the file";
+            let problem = "it is a pointer of Git LFS: fetch the file with git lfs pull";
             return Err(cursor.unread(0, problem.into()));
         }
         let came = magic.escape_ascii();
-        let problem = format!("a GGUF file begins with GGUF, this with {came}");
+        let problem = format!("a GGUF file begins with GGUF, this file with {came}");
         return Err(cursor.damaged(0, problem));
     }
     let version = cursor.u32()?;
     if !(2..=3).contains(&version) {
         let problem = match version.swap_bytes() {
-            1..=3 => "its numbers have their highest byte first, which is not read".to_owned(),
-            _ => format!("it is of version {version}, expected 2 or 3"),
+            1..=3 => "its numbers have the highest byte first, expected the lowest".to_owned(),
+            _ => format!("it has version {version}, expected 2 or 3"),
         };
         return Err(cursor.unread(4, problem));
     }
@@ -214,8 +217,8 @@ fn whole(path: &Path, metadata: &Metadata) -> Result<(), GgufError> {
     let wrong = |problem| GgufError::Model { path: path.to_owned(), problem };
     match metadata.count("split.count").map_err(wrong)? {
         Some(parts) if parts > 1 => Err(wrong(format!(
-            "it is one of the {parts} files that a model was split into, expected a whole one: \
-             llama.cpp's llama-gguf-split --merge makes one of them"
+            "it is one of the {parts} files of a split model, expected a whole model: \
+             llama.cpp's llama-gguf-split --merge joins the files"
         ))),
         _ => Ok(()),
     }
@@ -227,7 +230,7 @@ fn read_tensors(
     metadata: &Metadata,
 ) -> Result<BTreeMap<String, Tensor>, GgufError> {
     if count > TENSORS {
-        let problem = format!("there would be {count} tensors, and there may be {TENSORS}");
+        let problem = format!("the file claims {count} tensors, expected at most {TENSORS}");
         return Err(cursor.damaged(8, problem));
     }
     let align = alignment(metadata).map_err(|problem| cursor.unread(cursor.at(), problem))?;
@@ -245,7 +248,7 @@ fn read_tensors(
         let aligned =
             next.checked_add(tensor.bytes).and_then(|end| end.checked_next_multiple_of(align));
         next = aligned.ok_or_else(|| {
-            cursor.damaged(begins, format!("{} would be beyond all measure", tensor.name))
+            cursor.damaged(begins, format!("{} would end beyond byte 2^64", tensor.name))
         })?;
         let name = names::in_folder(&tensor.name);
         if let Some(other) = tensors.insert(name, tensor) {
@@ -257,7 +260,7 @@ fn read_tensors(
         let end = start.checked_add(tensor.at).and_then(|at| at.checked_add(tensor.bytes));
         if end.is_none_or(|end| end > cursor.at() + cursor.left()) {
             let (name, bytes) = (&tensor.name, tensor.bytes);
-            let problem = format!("the {bytes} bytes of {name} would end behind the file");
+            let problem = format!("the {bytes} bytes of {name} would end beyond the file");
             return Err(cursor.damaged(start.saturating_add(tensor.at), problem));
         }
         tensor.at += start;
@@ -271,7 +274,7 @@ fn alignment(metadata: &Metadata) -> Result<u64, String> {
         None => Ok(32),
         Some(align) if align.is_power_of_two() && (8..=1 << 20).contains(&align) => Ok(align),
         Some(align) => {
-            Err(format!("general.alignment is {align}, expected a power of 2, 8 to 2^20"))
+            Err(format!("general.alignment is {align}, expected a power of 2 from 8 to 2^20"))
         }
     }
 }
@@ -302,21 +305,22 @@ fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
     let Some(kind) = BlockType::of(number) else {
         let (came, read) = (name_of(number), BlockType::ALL.map(BlockType::name).join(", "));
         let problem = format!(
-            "{name} is of the type {number}{came}, which is not read; expected {read}: take another \
-             quantisation of the model"
+            "{name} has the type {number}{came}, expected one of {read}: take another quantisation of \
+             the model"
         );
         return Err(cursor.unread(begins, problem));
     };
     if !shape[0].is_multiple_of(kind.values()) {
         let (inputs, kind, block) = (shape[0], kind.name(), kind.values());
-        let problem = format!("{name} has rows of {inputs}, and {kind} has blocks of {block}");
+        let problem =
+            format!("{name} has rows of {inputs}, but {kind} needs whole blocks of {block}");
         return Err(cursor.damaged(begins, problem));
     }
     let values = shape.iter().try_fold(1u64, |all, &size| all.checked_mul(size as u64));
     let bytes =
         values.and_then(|all| (all / kind.values() as u64).checked_mul(kind.bytes() as u64));
     let Some(bytes) = bytes else {
-        return Err(cursor.damaged(begins, format!("{name} is beyond all measure: {shape:?}")));
+        return Err(cursor.damaged(begins, format!("{name} is too large: {shape:?}")));
     };
     // The innermost size stands first in the file, and last in a folder.
     shape.reverse();

@@ -48,7 +48,7 @@ impl Metadata {
     /// Reads `count` pairs of key and value.
     pub(crate) fn read(cursor: &mut Cursor<'_>, count: u64) -> Result<Self, GgufError> {
         if count > KEYS {
-            let problem = format!("there would be {count} keys, and there may be {KEYS}");
+            let problem = format!("the file claims {count} keys, expected at most {KEYS}");
             return Err(cursor.damaged(16, problem));
         }
         let (mut values, mut room) = (BTreeMap::new(), TEXTS);
@@ -133,7 +133,7 @@ impl Value {
             7 => match cursor.bytes()? {
                 [flag @ (0 | 1)] => Value::Bool(flag == 1),
                 [other] => {
-                    let problem = format!("{key} should be 0 or 1, and is {other}");
+                    let problem = format!("{key} should be 0 or 1, but is {other}");
                     return Err(cursor.damaged(at, problem));
                 }
             },
@@ -147,7 +147,7 @@ impl Value {
             11 => Value::Signed(i64::from_le_bytes(cursor.bytes()?)),
             12 => Value::Float(f64::from_le_bytes(cursor.bytes()?)),
             other => {
-                let problem = format!("{key} has the type {other}, and types are 0 to 12");
+                let problem = format!("{key} has the type {other}, expected 0 to 12");
                 return Err(cursor.damaged(at, problem));
             }
         })
@@ -175,11 +175,12 @@ impl Array {
             _ => {
                 let Some(size) = size(kind) else {
                     let problem =
-                        format!("{key} is an array of the type {kind}, which is not read");
+                        format!("{key} is an array of the type {kind}, which is not supported");
                     return Err(cursor.unread(begins, problem));
                 };
                 let Some(bytes) = count.checked_mul(size) else {
-                    let problem = format!("{key} would have {count} elements");
+                    let problem =
+                        format!("{key} would have {count} elements, beyond the file's end");
                     return Err(cursor.damaged(begins, problem));
                 };
                 cursor.skip(bytes)?;
@@ -215,5 +216,5 @@ fn unlike(key: &str, expected: &str, came: &Value) -> String {
         Value::Text(_) => "a text".into(),
         Value::Array(array) => format!("an array of {} elements", array.count),
     };
-    format!("{key:?} should be {expected}, and is {came}")
+    format!("{key:?} should be {expected}, but is {came}")
 }

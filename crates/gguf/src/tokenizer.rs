@@ -122,11 +122,19 @@ impl Gguf {
             ("llama", _) if has("tokenizer.ggml.scores") => Ok(Rules::Scores),
             ("gpt2", Some(pre)) if has("tokenizer.ggml.merges") => match Pieces::of(pre) {
                 Some(pieces) => Ok(Rules::Merges(pieces)),
-                None => Err(format!("its tokenizer cuts texts by the rules {}", quoted(pre))),
+                None => Err(format!(
+                    "its tokenizer cuts texts by the rules {}, which are not known",
+                    quoted(pre)
+                )),
             },
             ("gpt2", None) => Err("it does not say by which rules its tokenizer cuts texts".into()),
-            ("llama" | "gpt2", _) => Err("its tokenizer has no merges".into()),
-            (other, _) => Err(format!("its tokenizer is of the kind {}", quoted(other))),
+            ("llama" | "gpt2", _) => {
+                Err("its tokenizer has no merges (gpt2) or scores (llama)".into())
+            }
+            (other, _) => Err(format!(
+                "its tokenizer is of the kind {}, expected gpt2 or llama",
+                quoted(other)
+            )),
         })
     }
 
@@ -137,8 +145,7 @@ impl Gguf {
         let there = path.is_file();
         if !there && name == "tokenizer.json" {
             return Err(self.model(format!(
-                "{why}, which is not enough here: put tokenizer.json and tokenizer_config.json of the \
-                 model that it was made from beside it"
+                "{why}: put tokenizer.json and tokenizer_config.json of the original model beside it"
             )));
         }
         if !there {

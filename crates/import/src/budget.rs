@@ -23,11 +23,13 @@ impl Budget {
             span: 0..0,
             keys: Vec::new(),
             message: format!(
-                "with its references filled in the configuration has more than {} MiB",
+                "the configuration has more than {} MiB with its references filled in",
                 MOST >> 20
             ),
             label: String::new(),
-            help: Some("write out what refers to long texts or lists, or leave it out".into()),
+            help: Some(
+                "write out the values that refer to long texts or lists, or leave them out".into(),
+            ),
         })?;
         Ok(())
     }

@@ -54,8 +54,8 @@ impl<'a> Draft<'a> {
             Value::List(paths) => {
                 if paths.len() > 1 {
                     let says = format!(
-                        "`{here}` is one path: put the files into a folder and name that; the recipe \
-                         has the first"
+                        "`{here}` is one path: put the files into a folder and name the folder; the \
+                         recipe has the first file"
                     );
                     self.notes.differs(from, &value.to_string(), &says);
                 }
@@ -68,7 +68,8 @@ impl<'a> Draft<'a> {
             let says = format!("`{here}` is taken as it stands: write the path out");
             self.notes.differs(from, &path, &says);
         } else if !self.settings.is_given(from) {
-            let says = "is left out, and this is its default there; write the path that you want";
+            let says =
+                "the key is left out, and this is its default there; write the path that you want";
             self.notes.differs(from, &path, says);
         }
         self.set(here, path, from);

@@ -123,11 +123,11 @@ pub fn import(
         file.point(Problem {
             span: 0..0,
             keys: Vec::new(),
-            message: "no key of verl or SkyRL is in it".into(),
+            message: "the file has no key of verl or SkyRL".into(),
             label: String::new(),
             help: Some(
-                "verl's begin with actor_rollout_ref, SkyRL's with trainer.algorithm or generator; \
-                 otherwise say which with --from"
+                "verl's keys begin with actor_rollout_ref, SkyRL's with trainer.algorithm or \
+                 generator; for other files name the program with --from"
                     .into(),
             ),
         })

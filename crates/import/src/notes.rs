@@ -95,11 +95,11 @@ impl Notes {
         let alone =
             |list: &[String]| list.iter().map(|text| (text.clone(), String::new())).collect();
         let sections: [(&str, Vec<(String, String)>); 5] = [
-            ("To be looked at", alone(&self.general)),
-            ("Is not quite the same here", self.differs.clone()),
-            ("Has no counterpart here", self.lacks.clone()),
-            ("Means nothing here", self.idle.iter().map(idle).collect()),
-            ("Is not known", alone(&self.unknown)),
+            ("To be checked", alone(&self.general)),
+            ("Not quite the same here", self.differs.clone()),
+            ("No counterpart here", self.lacks.clone()),
+            ("No meaning here", self.idle.iter().map(idle).collect()),
+            ("Not known", alone(&self.unknown)),
         ];
         let mut lines = Vec::new();
         for (heading, entries) in sections {

@@ -78,16 +78,16 @@ impl Idle {
                  started elsewhere"
             }
             Idle::Memory => {
-                "memory and speed are another machine's; `firebrick plan` says what fits, \
+                "these keys suit another machine; `firebrick plan` says what fits here, and \
                  train.micro_batch_tokens and rollout.max_sequences change it"
             }
             Idle::Records => {
-                "metrics and checkpoints are in the run's folder, under --runs; --resume goes on"
+                "metrics and checkpoints are in the run's folder, under --runs; --resume continues the run"
             }
             Idle::Always => "it is always so here",
             Idle::Off => "only read by parts that have no counterpart here",
-            Idle::Greedy => "held-out answers take the likeliest token, of which there is one",
-            Idle::Unpunished => "it takes a length and a factor above 0 to punish something",
+            Idle::Greedy => "held-out answers take the likeliest token, whatever this key says",
+            Idle::Unpunished => "a punishment needs a length and a factor above 0",
         }
     }
 }

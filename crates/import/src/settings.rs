@@ -65,7 +65,7 @@ impl Settings {
                     span: node.span,
                     keys: Vec::new(),
                     message: "the file is one value, expected a configuration".into(),
-                    label: "no table".into(),
+                    label: "not a table".into(),
                     help: Some(
                         "give a YAML file, a shell script (.sh), or lines of key=value".into(),
                     ),
@@ -82,7 +82,7 @@ impl Settings {
                 return Err(RecipeError::Override {
                     given: given.clone(),
                     message: "expected a `=` and a value".into(),
-                    help: "write them as the other program takes them: a.b=value".into(),
+                    help: "write each setting as the other program takes it: a.b=value".into(),
                 });
             };
             self.put(key, value);

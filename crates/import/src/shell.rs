@@ -44,8 +44,8 @@ pub(super) fn overrides(
         let name = command.first().and_then(Word::plain).unwrap_or_default();
         if CONDITIONS.contains(&name) {
             notes.general(format!(
-                "the script has `{name}`: its lines were taken from top to bottom, whether or not a \
-                 shell would"
+                "the script has `{name}`: every line was taken from top to bottom, even a line that \
+                 a shell would skip"
             ));
         }
         let is_asked = !CONDITIONS.contains(&name) && !OTHERS.contains(&name);
@@ -82,7 +82,7 @@ pub(super) fn overrides(
     let keys: HashSet<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
     for key in texts.iter().filter(|key| !keys.contains(key.as_str())) {
         notes.general(format!(
-            "`{key}=…` stands in a text that is no argument of a command: it is not in the recipe"
+            "`{key}=…` stands in a text that is not an argument of a command: this key is not in the recipe"
         ));
     }
     Ok(found)
@@ -172,8 +172,8 @@ impl Variables<'_> {
         let option = field.split_once('=').map_or(field, |(option, _)| option);
         if CHOOSES.contains(&option) {
             notes.general(format!(
-                "`{option}` names a configuration: what it sets is not in the recipe, which has the \
-                 defaults that the program's own configuration has; import that file with these overrides"
+                "`{option}` names a configuration: its settings are not in the recipe, which has the \
+                 program's own defaults instead; import that file with these overrides"
             ));
         }
         let is_whole = field.ends_with(['}', ')']) || field.contains('=');
@@ -182,8 +182,8 @@ impl Variables<'_> {
         let is_known = array.is_some_and(|(name, _)| self.values.contains_key(name));
         if (field.starts_with("${") || field.starts_with("$(")) && is_whole && !is_known {
             notes.general(format!(
-                "`{}` is an argument that the script does not say: if it holds overrides, give them to the \
-                 import too",
+                "`{}` is an argument whose value the script does not say: if it holds overrides, give them to \
+                 the import too",
                 notes::shown(field)
             ));
         }

@@ -84,8 +84,7 @@ pub(super) static ROWS: &[Row] = &[
         .when(is_refilled),
     read("trainer.algorithm.dynamic_sampling.min_replace_ratio", "0.3", "sampling.dynamic.min_ratio", ""),
     read("trainer.algorithm.zero_variance_filter", "false", "sampling.dynamic",
-        "It becomes `drop`, unless dynamic sampling is on, which removes groups without spread \
-         earlier.")
+        "It becomes `drop`. Dynamic sampling, if it is on, removes groups without spread earlier.")
         .when(|settings| settings.truth("trainer.algorithm.zero_variance_filter")),
     read("trainer.algorithm.zero_variance_filter_tol", "1e-6", "sampling.tolerance",
         "The tolerance here is between the largest and the smallest accuracy.")
@@ -108,8 +107,8 @@ pub(super) static ROWS: &[Row] = &[
         "Firebrick leaves out completions that were cut off at the limit; SkyRL leaves out all \
          that do not end with a stop token. In one turn that is the same."),
     by("generator.zero_reward_on_non_stop", "false", "reward.stop.replace", non_stop,
-        "`form = \"as_written\"`, because a 0 in place of a -1 is a bonus, which `sign_safe` would \
-         not give."),
+        "The recipe has `form = \"as_written\"`: a 0 in place of a -1 is a bonus, which `sign_safe` \
+         would not give."),
 
     // Advantage
     by("trainer.algorithm.advantage_estimator", "grpo", "advantage.kind",
@@ -133,14 +132,14 @@ pub(super) static ROWS: &[Row] = &[
     read("trainer.algorithm.value_clip", "0.2", "critic.clip", ""),
     lacks("trainer.critic_mini_batch_size", "256", &[], "The critic learns in the policy's mini-batches.").when(gae),
     lacks("trainer.critic.optimizer_config.scheduler", "constant_with_warmup",
-        &["constant_with_warmup", "constant"], "The critic has the policy's, `optim.schedule`.").when(gae),
+        &["constant_with_warmup", "constant"], "The critic has the policy's schedule, `optim.schedule`.").when(gae),
     lacks("trainer.critic.optimizer_config.*", "", &["null"],
         "The critic has the policy's settings, `optim`, except the learning rate.").when(gae),
     lacks("trainer.critic.model.path", "null", &["null"], "A separate critic begins with the policy's weights.").when(gae),
     lacks("trainer.critic.model.lora.rank", "0", &[], "The critic has adapters where the policy has some.").when(gae),
     lacks("trainer.critic.*", "", &["null"], "The critic has no such setting.").when(gae),
     lacks("trainer.algorithm.use_kl_in_reward", "false", &["false"],
-        "The reward is the verifier's: a penalty on the distance is `loss.kl`, in the loss."),
+        "The reward is the verifier's alone. A penalty on the distance is in the loss: `loss.kl`."),
 
     // Loss
     by("trainer.algorithm.policy_loss_type", "regular", "loss.kind", policy_loss, ""),
@@ -153,8 +152,8 @@ pub(super) static ROWS: &[Row] = &[
     read("trainer.algorithm.cispo.cispo_eps_clip_low", "1.0", "loss.clip_ratio_low", "For `cispo` alone."),
     read("trainer.algorithm.cispo.cispo_eps_clip_high", "4.0", "loss.clip_ratio_high", "For `cispo` alone."),
     by("trainer.algorithm.loss_reduction", "token_mean", "loss.aggregation", reduction,
-        "`token_mean_legacy`, which its DAPO scripts have, is the mean of the means of micro-batches, so it \
-         depends on how the batch was cut. Here `token_mean` is over the whole mini-batch, however it is cut.")
+        "`token_mean_legacy`, used in SkyRL's DAPO scripts, is the mean of the means of micro-batches, \
+         so it depends on how the batch was cut. Here `token_mean` is over the whole mini-batch, however it is cut.")
         .when(|settings| {
             let kind = settings.text("trainer.algorithm.loss_reduction");
             kind.as_deref() == Some("token_mean_legacy")
@@ -172,8 +171,8 @@ pub(super) static ROWS: &[Row] = &[
     read("trainer.algorithm.entropy_loss_coef", "0.01", "loss.entropy_coef", ""),
     lacks("trainer.algorithm.temperature", "null", &["null"], "The loss has the temperature of the rollout."),
     lacks("trainer.algorithm.cispo.cispo_anchor", "old", &["old"],
-        "By default Firebrick samples with the trainer's weights and numerics: the two policies \
-         are one but for rounding."),
+        "By default Firebrick samples with the trainer's weights and numerics: the two policies differ \
+         only by rounding."),
     by("trainer.algorithm.use_tis", "false", "loss.importance_cap",
         |settings, draft| {
             let key = "trainer.algorithm.tis_imp_ratio_cap";
@@ -198,7 +197,7 @@ pub(super) static ROWS: &[Row] = &[
     // Optimizer
     same("trainer.policy.optimizer_config.lr", "1e-6", "optim.lr"),
     by("trainer.policy.optimizer_config.num_warmup_steps", "0", "optim.warmup_steps", warmup,
-        "Optimizer updates there, rollout steps here: it is divided by the updates of a step, and rounded up."),
+        "SkyRL counts optimizer updates, Firebrick counts rollout steps: the value is divided by the updates of a step, and rounded up."),
     nearly("trainer.policy.optimizer_config.weight_decay", "0.01", "optim.weight_decay",
         "Here it holds for matrices only, there for every parameter."),
     same("trainer.policy.optimizer_config.max_grad_norm", "1.0", "optim.max_grad_norm"),
@@ -212,7 +211,7 @@ pub(super) static ROWS: &[Row] = &[
         |settings, draft| {
             let group = "generator.n_samples_per_prompt";
             completions("trainer.policy_mini_batch_size", group, settings, draft);
-        }, "Prompts there, completions here: it is multiplied by `generator.n_samples_per_prompt`."),
+        }, "SkyRL counts prompts, Firebrick counts completions: the value is multiplied by `generator.n_samples_per_prompt`."),
     lacks("trainer.update_epochs_per_batch", "1", &["1"], PASSES),
     lacks("trainer.ref.model.path", "trainer.policy.model.path", &["null", "${trainer.policy.model.path}"],
         "The reference of `loss.kl` is the policy that the run began with."),
@@ -225,9 +224,9 @@ pub(super) static ROWS: &[Row] = &[
     by("trainer.max_training_steps", "null", "train.steps",
         |_, draft| draft.take("train.steps", "trainer.max_training_steps"), ""),
     by("trainer.epochs", "1", "train.epochs", epochs,
-        "The run ends when all prompts were drawn so often, or after `train.steps`, whichever \
-         comes first: raise `train.steps` as well. A pass is the number of prompts divided by \
-         `sampling.prompts_per_step`, and fewer steps with dynamic sampling."),
+        "The run ends when all prompts were drawn this many times, or after `train.steps`, whichever \
+         comes first: raise `train.steps` as well. A pass takes as many steps as prompts divided by \
+         `sampling.prompts_per_step`, and fewer with dynamic sampling."),
     same("trainer.seed", "42", "seed"),
     by("trainer.eval_interval", "5", "eval.every",
         |settings, draft| every("trainer.eval_interval", "eval.every", settings, draft), ""),
@@ -414,7 +413,10 @@ fn epochs(settings: &Settings, draft: &mut Draft) {
     if settings.is_given(key) {
         draft.take("train.epochs", key);
     } else if settings.whole("trainer.max_training_steps").is_none() {
-        draft.lacks(key, "Is left out, and 1 there. Set `train.epochs` or `train.steps` yourself.");
+        draft.lacks(
+            key,
+            "The key is left out, and is 1 there. Set `train.epochs` or `train.steps` yourself.",
+        );
     }
 }
 

@@ -112,7 +112,10 @@ pub(super) fn overlong(
         }
         _ => {
             for key in [length, factor].into_iter().filter(|key| settings.is_given(key)) {
-                draft.lacks(key, "Set `reward.overlong` yourself: it takes both, as numbers.");
+                draft.lacks(
+                    key,
+                    "Set `reward.overlong` yourself: it takes buffer and penalty as numbers.",
+                );
             }
         }
     }
@@ -139,7 +142,7 @@ pub(super) const CORRECTION: &str = "By default Firebrick samples with the train
      left to correct. Otherwise there are `loss.importance_cap` and `loss.importance_range`.";
 
 /// The remark on conversations.
-pub(super) const TURNS: &str = "Conversations of several turns are `[environment]`.";
+pub(super) const TURNS: &str = "Conversations of several turns need `[environment]`.";
 
 pub(super) fn betas(key: &str, settings: &Settings, draft: &mut Draft) {
     if let Value::List(betas) = settings.get(key) {
@@ -184,7 +187,7 @@ pub(super) fn name(key: &str, settings: &Settings, draft: &mut Draft) {
     let Some(name) = settings.text(key) else { return };
     match firebrick_core::check_run_name(&name) {
         Ok(()) => draft.set("name", name, key),
-        Err(_) => draft.lacks(key, "It can't be the name of a folder: set `name`."),
+        Err(_) => draft.lacks(key, "This can't be the name of a folder: set `name`."),
     }
 }
 
@@ -216,8 +219,7 @@ pub(super) fn has_critic(estimator: &str, settings: &Settings) -> bool {
 }
 
 /// The remark on the critic's learning rate.
-pub(super) const CRITIC_RATE: &str =
-    "It rises with `optim.warmup_steps` here; there the policy's warm-up is not the critic's.";
+pub(super) const CRITIC_RATE: &str = "This rate rises over `optim.warmup_steps` here; there the policy's warm-up is not the critic's.";
 
 /// The remark on several passes over a step.
 pub(super) const PASSES: &str = "A step uses each completion once. `train.adaptive = { n_min = k, n_max = k, kl_stop = 1e9 }` \

@@ -42,7 +42,7 @@ pub(super) static ROWS: &[Row] = &[
     lacks("actor_rollout_ref.model.custom_chat_template", "null", &["null"],
         "The template is the model folder's: put it there as chat_template.jinja."),
     lacks("actor_rollout_ref.model.lora_adapter_path", "null", &["null"],
-        "An adapter to go on from is named by `model.path`."),
+        "`model.path` names an adapter to go on from."),
 
     // Data
     by("data.train_files", "~/data/rlhf/gsm8k/train.parquet", "data.train",
@@ -86,8 +86,8 @@ pub(super) static ROWS: &[Row] = &[
     by("actor_rollout_ref.rollout.val_kwargs.top_p", "1.0", "eval.top_p", val_top_p, ""),
     lacks("actor_rollout_ref.rollout.val_kwargs.top_k", "-1", &["-1", "0"], "Evaluation has no top_k."),
     nearly("actor_rollout_ref.rollout.val_kwargs.n", "1", "eval.samples",
-        "The published AIME file has each of its 30 prompts 32 times, and `data.deduplicate` makes \
-         one of them. So 1 there is 32 here, unless `data.deduplicate` is false.").when(is_aime),
+        "The published AIME file has each of its 30 prompts 32 times, and `data.deduplicate` keeps one \
+         of each. So 1 there is 32 here, unless `data.deduplicate` is false.").when(is_aime),
     by("algorithm.filter_groups.enable", "false", "sampling.dynamic", filter_groups,
         "Firebrick keeps a group for the spread of its accuracies, the largest minus the smallest; \
          verl takes a standard deviation. Surplus groups are thrown away, as in verl: \
@@ -105,7 +105,7 @@ pub(super) static ROWS: &[Row] = &[
 
     // Reward
     by("reward_model.reward_manager", "naive", "reward.kind", reward,
-        "verl's manager asks a function for the rows' data_source; here the recipe names the verifier. For \
+        "verl's manager chooses a function by the rows' data_source; here the recipe names the verifier. For \
          the DAPO data that is `dapo` with 1 and -1, for GSM8K `gsm8k` with 1 and 0."),
     read("reward.reward_manager.name", "", "reward.kind", "As `reward_model.reward_manager`."),
     by("reward_model.overlong_buffer.enable", "false", "reward.overlong",
@@ -113,7 +113,7 @@ pub(super) static ROWS: &[Row] = &[
     read("reward_model.overlong_buffer.len", "0", "reward.overlong.buffer", ""),
     read("reward_model.overlong_buffer.penalty_factor", "0.0", "reward.overlong.penalty", ""),
     lacks("reward_model.overlong_buffer.log", "false", &["true", "false"],
-        "`reward/mean` always includes it."),
+        "`reward/mean` always includes the punishment."),
     by("custom_reward_function.overlong_buffer.enable", "", "reward.overlong",
         |settings, draft| overlong("custom_reward_function.overlong_buffer", settings, draft), ""),
     read("custom_reward_function.overlong_buffer.len", "", "reward.overlong.buffer", ""),
@@ -123,13 +123,13 @@ pub(super) static ROWS: &[Row] = &[
     read("reward.reward_kwargs.overlong_buffer_cfg.len", "", "reward.overlong.buffer", ""),
     read("reward.reward_kwargs.overlong_buffer_cfg.penalty_factor", "", "reward.overlong.penalty", ""),
     lacks("reward.reward_kwargs.overlong_buffer_cfg.log", "", &["true", "false"],
-        "`reward/mean` always includes it."),
+        "`reward/mean` always includes the punishment."),
     by("reward_model.reward_kwargs.overlong_buffer_cfg.enable", "", "reward.overlong",
         |settings, draft| overlong("reward_model.reward_kwargs.overlong_buffer_cfg", settings, draft), ""),
     read("reward_model.reward_kwargs.overlong_buffer_cfg.len", "", "reward.overlong.buffer", ""),
     read("reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor", "", "reward.overlong.penalty", ""),
     lacks("reward_model.reward_kwargs.overlong_buffer_cfg.log", "", &["true", "false"],
-        "`reward/mean` always includes it."),
+        "`reward/mean` always includes the punishment."),
     lacks("reward.reward_kwargs.max_resp_len", "", &[],
         "The punishment ends at `rollout.max_completion_tokens`."),
     lacks("reward_model.reward_kwargs.max_resp_len", "", &[],
@@ -154,21 +154,21 @@ pub(super) static ROWS: &[Row] = &[
     read("critic.optim.lr", "1e-5", "critic.lr", CRITIC_RATE).when(gae),
     read("critic.cliprange_value", "0.5", "critic.clip", ""),
     read("trainer.critic_warmup", "0", "critic.warmup_steps",
-        "verl counts from 1 and updates the policy in the step of that number: one step less is the \
-         critic's alone.").when(gae),
+        "verl counts steps from 1, and the step of this number updates the policy too: the critic alone \
+         has one step less.").when(gae),
     lacks("critic.ppo_mini_batch_size", "", &[], "The critic learns in the policy's mini-batches.").when(gae),
     lacks("critic.ppo_epochs", "", &[], "The critic makes the policy's updates, `train.adaptive`.").when(gae),
     lacks("critic.shuffle", "", &[], "The critic learns in the policy's mini-batches.").when(gae),
-    lacks("critic.grad_clip", "1.0", &[], "The critic has the policy's, `optim.max_grad_norm`.").when(gae),
-    lacks("critic.loss_agg_mode", "", &[], "The value loss has the policy's, `loss.aggregation`.").when(gae),
-    lacks("critic.optim.lr_scheduler_type", "constant", &["constant"], "The critic has the policy's, `optim.schedule`.").when(gae),
+    lacks("critic.grad_clip", "1.0", &[], "The critic has the policy's bound, `optim.max_grad_norm`.").when(gae),
+    lacks("critic.loss_agg_mode", "", &[], "The value loss has the policy's aggregation, `loss.aggregation`.").when(gae),
+    lacks("critic.optim.lr_scheduler_type", "constant", &["constant"], "The critic has the policy's schedule, `optim.schedule`.").when(gae),
     lacks("critic.optim.*", "", &["null"],
         "The critic has the policy's settings, `optim`, except the learning rate.").when(gae),
     lacks("critic.model.path", "", &["null"], "A separate critic begins with the policy's weights.").when(gae),
     lacks("critic.model.lora_rank", "0", &[], "The critic has adapters where the policy has some.").when(gae),
     lacks("critic.*", "", &["null"], "The critic has no such setting.").when(gae),
     lacks("algorithm.use_kl_in_reward", "false", &["false"],
-        "The reward is the verifier's: a penalty on the distance is `loss.kl`, in the loss."),
+        "The reward is the verifier's alone. A penalty on the distance is in the loss: `loss.kl`."),
     lacks("algorithm.use_pf_ppo", "false", &["false"], "Completions are not weighted by their reward."),
     by("algorithm.rollout_correction.rollout_is", "null", "loss.importance_cap",
         |settings, draft| importance(ROLLOUT_IS, &format!("{ROLLOUT_IS}_threshold"), settings, draft),
@@ -183,12 +183,12 @@ pub(super) static ROWS: &[Row] = &[
     by("actor_rollout_ref.actor.clip_ratio_high", "0.2", "loss.clip_ratio_high",
         |settings, draft| clip("clip_ratio_high", "loss.clip_ratio_high", settings, draft), ""),
     read("actor_rollout_ref.actor.clip_ratio", "0.2", "loss.clip_ratio_low, loss.clip_ratio_high",
-        "verl takes it in the place of clip_ratio_low or clip_ratio_high if that is null or left \
-         out. Versions of verl in which both are 0.2 by default read it only beside a null."),
+        "verl takes this value for clip_ratio_low or clip_ratio_high if that key is null or left out. \
+         Versions of verl in which both are 0.2 by default read it only beside a null."),
     read("actor_rollout_ref.actor.clip_ratio_c", "3.0", "loss.dual_clip",
         "verl always has this bound, by default 3. Firebrick has it only if you set it."),
     by("actor_rollout_ref.actor.loss_agg_mode", "token-mean", "loss.aggregation", aggregation,
-        "verl's default workers take the mean inside each micro-batch and weigh these by their rows, so its \
+        "verl's default workers take the mean inside each micro-batch and weigh these means by their rows, so its \
          loss depends on how the batch was cut. Here the mean is over the whole mini-batch, however it is cut.")
         .when(|settings| !is_normed(settings)),
     by("actor_rollout_ref.actor.use_token_level_loss", "", "loss.aggregation",
@@ -222,13 +222,13 @@ pub(super) static ROWS: &[Row] = &[
         |settings, draft| schedule("warmup_style", settings, draft), ""),
     read("actor_rollout_ref.actor.optim.min_lr_ratio", "0.0", "optim.schedule.end_ratio", ""),
     lacks("actor_rollout_ref.actor.optim.num_cycles", "0.5", &["0.5", "null"],
-        "A cosine is half a turn here."),
-    lacks("actor_rollout_ref.actor.optim.override_optimizer_config", "null", &["null"], "The optimizer is AdamW."),
-    lacks("actor_rollout_ref.actor.optim.optimizer", "AdamW", &["AdamW"], "The optimizer is AdamW."),
+        "A cosine schedule is half a period here."),
+    lacks("actor_rollout_ref.actor.optim.override_optimizer_config", "null", &["null"], "The optimizer has the settings of `optim` only."),
+    lacks("actor_rollout_ref.actor.optim.optimizer", "AdamW", &["AdamW"], "The recipe has AdamW; `optim.kind` can be AdamW or Muon."),
 
     // Updates
     by("actor_rollout_ref.actor.ppo_mini_batch_size", "256", "train.mini_batch", mini_batch,
-        "Prompts there, completions here: it is multiplied by `rollout.n`."),
+        "verl counts prompts, Firebrick counts completions: the value is multiplied by `rollout.n`."),
     lacks("actor_rollout_ref.actor.ppo_epochs", "1", &["1"], PASSES),
     lacks("actor_rollout_ref.actor.shuffle", "false", &["true"],
         "Mini-batches are drawn from the shuffled step."),
@@ -237,9 +237,9 @@ pub(super) static ROWS: &[Row] = &[
     by("trainer.total_training_steps", "null", "train.steps",
         |_, draft| draft.take("train.steps", "trainer.total_training_steps"), ""),
     by("trainer.total_epochs", "30", "train.epochs", epochs,
-        "The run ends when all prompts were drawn so often, or after `train.steps`, whichever \
-         comes first: raise `train.steps` as well. A pass is the number of prompts divided by \
-         `sampling.prompts_per_step`, and fewer steps with dynamic sampling."),
+        "The run ends when all prompts were drawn this many times, or after `train.steps`, whichever \
+         comes first: raise `train.steps` as well. A pass takes as many steps as prompts divided by \
+         `sampling.prompts_per_step`, and fewer with dynamic sampling."),
     by("trainer.test_freq", "-1", "eval.every",
         |settings, draft| every("trainer.test_freq", "eval.every", settings, draft), ""),
     by("trainer.save_freq", "-1", "checkpoint.every",
@@ -401,8 +401,9 @@ fn aggregation(settings: &Settings, draft: &mut Draft) {
         "seq-mean-token-sum-norm" => {
             draft.set("loss.aggregation", "constant", key);
             draft.take("loss.constant_length", &format!("{ACTOR}.loss_scale_factor"));
-            let says = "verl divides the sum of a batch by the constant alone, here it is divided by the \
-                        number of completions too; `optim.max_grad_norm` sees that, AdamW does not.";
+            let says = "verl divides the sum of a batch by the constant alone; Firebrick divides it by \
+                        the number of completions too. `optim.max_grad_norm` sees the difference, AdamW \
+                        does not.";
             draft.notes.differs(key, "seq-mean-token-sum-norm", says);
         }
         _ => draft.lacks(key, "No such aggregation is here; the recipe has token_mean."),
@@ -442,8 +443,8 @@ fn warmup(settings: &Settings, draft: &mut Draft) {
         _ if share == 0.0 => rising(0, &ratio, draft),
         _ => draft.lacks(
             &ratio,
-            "It is a share of a number that is not said: set `optim.warmup_steps`, which the recipe leaves \
-             at its default, 20.",
+            "It is a share of all steps, and the file does not say how many: set `optim.warmup_steps`, \
+             which the recipe leaves at its default, 20.",
         ),
     }
 }
@@ -493,7 +494,9 @@ fn epochs(settings: &Settings, draft: &mut Draft) {
     if settings.is_given(key) {
         draft.take("train.epochs", key);
     } else if settings.whole("trainer.total_training_steps").is_none() {
-        draft
-            .lacks(key, "Is left out, and 30 there. Set `train.epochs` or `train.steps` yourself.");
+        draft.lacks(
+            key,
+            "The key is left out, and is 30 there. Set `train.epochs` or `train.steps` yourself.",
+        );
     }
 }

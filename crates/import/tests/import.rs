@@ -95,7 +95,7 @@ fn keys_of_a_critic_mean_nothing_only_without_one() {
     for (text, keys, lacking) in [(verl, "critic.", 7), (skyrl, "trainer.critic", 3)] {
         let with = said(text);
         assert!(with.contains(&format!(", {lacking} have no counterpart")), "{with}");
-        assert!(with.contains("lr = 1e-5: It rises with `optim.warmup_steps`"), "{with}");
+        assert!(with.contains("lr = 1e-5: This rate rises over `optim.warmup_steps`"), "{with}");
         let without = said(&text.replace("gae", "grpo"));
         assert!(without.contains(", 0 have no counterpart"), "{without}");
         assert_eq!(without.matches(keys).count(), lacking + 1, "{without}");
@@ -425,7 +425,7 @@ fn no_override_of_a_script_is_lost_in_silence() {
         ("A='x.y=1 x.z=2'\neval \"run $A\"", "`x.z=…` stands in a text"),
         ("A='x.y=1'\nA='x.z=1'\nrun $A", "`x.y=…` stands in a text"),
         ("bash -c 'run x.y=1'", "`x.y=…` stands in a text"),
-        ("run $MORE", "`${MORE}` is an argument that the script does not say"),
+        ("run $MORE", "`${MORE}` is an argument whose value the script does not say"),
         ("run \"${MORE[@]}\"", "`${MORE[@]}` is an argument"),
         ("run $P.lr=1", "`${P}.lr=1` is an argument"),
         ("run $(cat more)", "`$(cat more)` is an argument"),
@@ -439,7 +439,7 @@ fn no_override_of_a_script_is_lost_in_silence() {
         assert!(said.contains(words), "{script}: {said}");
     }
     let quiet = of("c.sh", &format!("A=(x.y=1)\n[ -n \"$X\" ]\ncd $D\n{start} \"${{A[@]}}\" $@\n"));
-    assert!(!quiet.remarks.contains("To be looked at"), "{}", quiet.remarks);
+    assert!(!quiet.remarks.contains("To be checked"), "{}", quiet.remarks);
 }
 
 /// Configurations are untrusted: whatever stands in one, it is translated or refused.

@@ -159,10 +159,12 @@ fn unboxed(text: &str, part: Range<usize>, extraction: Extraction) -> Option<Ans
         }
         let (range, read, found) = field.answer(text)?;
         let why = match found {
-            Found::Formula => "the last answer marker, its formula",
-            Found::Plain => "the last answer marker, its mathematics",
-            Found::Words => "the last answer marker, its words",
-            Found::Changed => "the last answer marker, its sentence, as a word changes the value",
+            Found::Formula => "the formula after the last answer marker",
+            Found::Plain => "the mathematics after the last answer marker",
+            Found::Words => "the words after the last answer marker",
+            Found::Changed => {
+                "the sentence of the last answer marker, because a word changes the value"
+            }
         };
         if extraction != Extraction::Latex || matches!(found, Found::Formula | Found::Changed) {
             return answer(range, read, Place::Marker, why);
@@ -188,10 +190,10 @@ fn unboxed(text: &str, part: Range<usize>, extraction: Extraction) -> Option<Ans
             answer(range, read, Place::Formula, "the last formula")
         }
         Some((range, read, Found::Changed)) => {
-            answer(range, read, Place::Whole, "the last sentence, as it denies its value")
+            answer(range, read, Place::Whole, "the last sentence, because it denies its value")
         }
         Some((range, read, _)) => {
-            answer(range, read, Place::Number, "the last number, with what it is part of")
+            answer(range, read, Place::Number, "the last number, with the expression around it")
         }
         None => {
             let range = last::words(text, part)?;

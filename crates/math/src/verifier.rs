@@ -157,7 +157,7 @@ impl Verifier {
             Decision::Undecided(Why::OutOfReach) => (
                 Verdict::Wrong,
                 Certainty::Undecided,
-                "no method here could tell; it counts as wrong",
+                "no method could tell; the answer counts as wrong",
             ),
         };
         // The canonical forms have a budget of their own. Their cost must not change the verdict.
@@ -279,7 +279,9 @@ fn unread(
         _ => Verdict::Error,
     };
     let why = match (same, of_gold, of_response) {
-        (true, ..) => "not both could be read as maths, and they are written the same".to_owned(),
+        (true, ..) => {
+            "one or both could not be read as maths, but both are written the same".to_owned()
+        }
         (_, _, Some(why)) => format!("the answer could not be read: {why}"),
         (_, Some(why), _) => format!("the gold answer could not be read: {why}"),
         (_, None, None) => String::new(),

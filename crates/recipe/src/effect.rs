@@ -62,7 +62,7 @@ impl Recipe {
                 data.heldout.is_none(),
                 "data.heldout_size",
                 &["data.heldout"],
-                "held-out prompts that are generated or split off: without data.heldout",
+                "no data.heldout, so that held-out prompts are generated or split off",
             ),
             (looks, "data.task.second_look", &["data.task.worked"], "data.task.worked = true"),
             warmup("warmup.batch"),

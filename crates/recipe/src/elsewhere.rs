@@ -9,7 +9,7 @@ pub(super) fn elsewhere(key: &str, valid: &[&str]) -> Option<String> {
     // If the table itself has a key of that name, such as the critic's `lr`, that one is meant.
     let last = here.split('`').nth(1)?.rsplit('.').next()?;
     let here = if valid.contains(&last) { format!("`{last}`") } else { (*here).to_owned() };
-    Some(format!("what other programs call {key} is {here}"))
+    Some(format!("other programs' {key} is {here}"))
 }
 
 /// Settings by their names in TRL and similar programs, with their keys here. The text names a unit that differs.

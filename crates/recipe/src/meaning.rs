@@ -141,7 +141,8 @@ impl Checks<'_> {
                      than {sum}"
                 ),
                 "no room for a prompt",
-                "a sequence is a prompt and a completion: raise the one or lower the other",
+                "a sequence is a prompt and a completion: raise max_position_embeddings, or \
+                 shorten completions",
             );
         }
     }
@@ -186,7 +187,7 @@ impl Checks<'_> {
                 let whole = if key == "heldout_subset" { "heldout" } else { "train" };
                 self.fail(
                     &[&format!("data.{key}")],
-                    format!("[data] has `{key}`, expected `{whole}`, a part of which it names"),
+                    format!("[data] has `{key}`, expected only beside `{whole}`"),
                     "a part of nothing",
                     &format!("add `{whole}`, or remove `{key}`"),
                 );
@@ -221,7 +222,7 @@ impl Checks<'_> {
                      {max_number}"
                 ),
                 "below a number that may be given",
-                "raise the one or lower the other",
+                "raise `max_target` or lower `max_number`",
             );
         }
     }
@@ -251,11 +252,12 @@ impl Checks<'_> {
                 self.fail(
                     &["reward.length.target", "rollout.max_completion_tokens"],
                     format!(
-                        "reward.length.target is {target}, of which {free_factor:?} times is free, \
-                         expected that to be less than rollout.max_completion_tokens = {longest}"
+                        "reward.length leaves target × free_factor = {target} × {free_factor:?} \
+                         tokens free, expected less than rollout.max_completion_tokens = \
+                         {longest}"
                     ),
                     "no completion would be too long",
-                    "lower it, or leave the loss to `truncation_cut` alone with `max_cut = 0.0`",
+                    "lower `target`, or set `max_cut = 0.0` so that only `truncation_cut` counts",
                 );
             }
         }
@@ -302,7 +304,7 @@ impl Checks<'_> {
                         &[&key("group")],
                         format!("{} is {group}, which the pattern does not have", key("group")),
                         "no such group",
-                        "0 is the whole match, 1 the first opening bracket",
+                        "0 is the whole match, 1 the group of the first opening bracket",
                     );
                 }
             }
@@ -333,7 +335,8 @@ impl Checks<'_> {
                 self.fail(
                     &[&key("scale"), place],
                     format!(
-                        "{} is {scale:?} and {} is {offset:?}, expected a number above 0 and a number",
+                        "{} is {scale:?} and {} is {offset:?}, expected a scale above 0 and a \
+                         finite sum of both",
                         key("scale"),
                         key("offset")
                     ),
@@ -349,7 +352,7 @@ impl Checks<'_> {
                             &[&format!("{place}.name")],
                             format!("reward.parts has two parts named \"{}\"", part.name),
                             "the second of that name",
-                            "every part has a metric of its own name: give them two",
+                            "every part has a metric of its own name: rename one of the two",
                         );
                     }
                     self.reward_kind(&place, &part.kind);
@@ -401,7 +404,7 @@ impl Checks<'_> {
             // --set knows no name for a key inside a list.
             let settable = !key.split('.').any(|part| part.parse::<usize>().is_ok());
             let by_set = if settable { format!(" (`--set {key}=` does)") } else { String::new() };
-            let remedy = format!("remove it{by_set}, or set that beside it");
+            let remedy = format!("remove it{by_set}, or make that condition true");
             let keys: Vec<&str> =
                 std::iter::once(key.as_str()).chain(switches.iter().copied()).collect();
             self.fail(
@@ -459,7 +462,7 @@ impl Checks<'_> {
                 &["train.adaptive.n_min", "train.adaptive.n_max"],
                 format!("train.adaptive.n_min is {n_min}, expected at most n_max = {n_max}"),
                 "the fewest are more than the most",
-                "raise the one or lower the other",
+                "raise `n_max` or lower `n_min`",
             );
         }
     }

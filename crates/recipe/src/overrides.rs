@@ -45,7 +45,8 @@ impl Override {
                 return Err(RecipeError::Override {
                     given: given.to_owned(),
                     message: format!("`{value}` is a number that a recipe can't hold"),
-                    help: "a whole number has at most 64 bits, another one is below 1.8e308".into(),
+                    help: "a whole number has at most 64 bits, any other number is below 1.8e308"
+                        .into(),
                 });
             }
             Err(_) => Some(Value::from(value)),
@@ -68,7 +69,8 @@ impl Override {
         RecipeError::Override {
             given: self.given.clone(),
             message: format!("the recipe does not set `{}`", self.path.join(".")),
-            help: "nothing after the `=` takes a key out of the recipe; an empty text is \"\""
+            help: "a `=` with nothing after it takes the key out of the recipe; an empty text is \
+                   \"\""
                 .into(),
         }
     }

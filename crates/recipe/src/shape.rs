@@ -213,7 +213,7 @@ impl<'schema> Walk<'schema> {
                 format!("{} has {length} {units}, expected at most {most}", self.dotted());
             self.problem(span, message, "too long", None);
         } else if least.is_some_and(|least| length < least) {
-            let message = format!("{} is empty, expected {what} that is not", self.dotted());
+            let message = format!("{} is empty, expected {what} that is not empty", self.dotted());
             self.problem(span, message, "nothing in it", None);
         }
     }

@@ -208,7 +208,7 @@ impl Command {
         self.changed.notify_all();
         if first {
             (self.on_failure)(&format!(
-                "the verifier `{program}` failed, which leaves that completion without a verdict, and is \
+                "the verifier `{program}` failed, so it could not judge one completion, and is \
                  started again: {problem}"
             ));
         }

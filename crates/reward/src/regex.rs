@@ -100,7 +100,8 @@ impl Regex {
                 pattern.capture_names().position(|group| group == Some(name))
             }
         };
-        let group = group.ok_or_else(|| error("it has no such group".into()))?;
+        let group = group
+            .ok_or_else(|| error("it does not have the capture group that `group` names".into()))?;
         Ok(Regex { options, pattern, group })
     }
 

@@ -52,14 +52,16 @@ impl Weighted {
     pub fn new(parts: Vec<Part>) -> Result<Self, RewardError> {
         let error = |problem| Err(RewardError::Weighted { problem });
         if parts.is_empty() {
-            return error("there is none".into());
+            return error("there are no parts".into());
         }
         for (index, Part { name, weight, .. }) in parts.iter().enumerate() {
             if !(weight.is_finite() && *weight > 0.0) {
-                return error(format!("the weight of `{name}` is {weight}, not above 0"));
+                return error(format!(
+                    "the weight of `{name}` is {weight}, expected a number above 0"
+                ));
             }
             if parts[..index].iter().any(|other| other.name == *name) {
-                return error(format!("two are named `{name}`"));
+                return error(format!("two parts are named `{name}`"));
             }
         }
         Ok(Weighted { parts })

@@ -303,7 +303,8 @@ impl<M> RolloutEngine<M> for Conversing<M> {
         for request in &requests {
             request.check()?;
             if self.work.open.contains_key(&request.id) || !ids.insert(request.id) {
-                let problem = "has the id of another in flight, expected one of its own".into();
+                let problem =
+                    "has the id of another request in flight, expected an id of its own".into();
                 return Err(RolloutError::Request { id: request.id, problem });
             }
         }

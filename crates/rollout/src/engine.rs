@@ -75,8 +75,8 @@ use crate::{RolloutError, Sampling};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not sample completions from `{M}`",
-    note = "implement `firebrick_rollout::RolloutEngine<{M}>`: `publish`, `submit` and `poll`; its \
-            documentation has the smallest one"
+    note = "implement `firebrick_rollout::RolloutEngine<{M}>`: `publish`, `submit` and `poll`; the \
+            trait's documentation has the smallest engine"
 )]
 pub trait RolloutEngine<M>: Send {
     /// Takes over the policy's weights. Completions that begin from now on carry the number `version`, in

@@ -35,8 +35,8 @@ pub enum RolloutError {
     },
     /// An engine's answer does not fit what was asked for.
     #[error(
-        "the rollout engine's answer to request {id} cannot be used: {problem}; the engine, or what \
-         it asks, is at fault"
+        "the rollout engine's answer to request {id} cannot be used: {problem}; the engine, or the \
+         program behind it, is at fault"
     )]
     Answer {
         /// The id that came with the answer.
@@ -57,7 +57,7 @@ pub enum RolloutError {
     #[error("the environment failed: {0}")]
     Environment(EnvironmentFailed),
     /// An engine lost its work again and again.
-    #[error("the rollout engine lost its work {times} times, at last because: {source}")]
+    #[error("the rollout engine lost its work {times} times, the last time because: {source}")]
     GivenUp {
         /// The number of times.
         times: usize,
@@ -69,7 +69,7 @@ pub enum RolloutError {
     Interrupted,
     /// The engine has no policy: publishing the last one failed.
     #[error(
-        "the rollout engine has no weights, since the last could not be published; publish them again"
+        "the rollout engine has no weights, because the last weights could not be published; publish them again"
     )]
     NoWeights,
     /// A policy gave another number of rows than it was asked for.
@@ -83,7 +83,7 @@ pub enum RolloutError {
         came: usize,
     },
     /// The device could not give its values back.
-    #[error("the device could not read back sampled tokens: {0}")]
+    #[error("the device failed while it sampled tokens: {0}")]
     Device(String),
 }
 

@@ -43,7 +43,7 @@ impl Flight {
             request.check()?;
             let known = self.open.contains_key(&request.id) || self.answered.contains(&request.id);
             if known || !ids.insert(request.id) {
-                let problem = "has the id of another request, expected one of its own".into();
+                let problem = "has the id of another request, expected an id of its own".into();
                 return Err(RolloutError::Request { id: request.id, problem });
             }
         }
@@ -131,7 +131,7 @@ impl Flight {
         let Some(request) = self.open.get(&id) else {
             let problem = match self.answered.contains(&id) {
                 true => "it has come before, expected one answer for each request",
-                false => "it was not asked for, or its id is another's",
+                false => "it was not asked for, or its id is another request's",
             };
             return Err(RolloutError::Answer { id, problem: problem.into() });
         };

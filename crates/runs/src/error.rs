@@ -41,7 +41,11 @@ pub enum RunError {
         path: PathBuf,
     },
     /// The folder is no longer the one in which the run began.
-    #[error("{} was removed, moved or replaced while the run was writing it; what it did since its last checkpoint is lost", path.display())]
+    #[error(
+        "{} was removed, moved or replaced while the run was writing it; the work since the last \
+         checkpoint is lost",
+        path.display()
+    )]
     Gone {
         /// The run's folder.
         path: PathBuf,
@@ -58,7 +62,8 @@ pub enum RunError {
     },
     /// The database is of an early version, which says too little of completions to answer.
     #[error(
-        "{} is of version {found}, which says too little of completions: resume its run once, which brings it up to date",
+        "{} has schema version {found}, which records too little of completions: resume its run \
+         once to bring it up to date",
         path.display()
     )]
     Older {
@@ -90,7 +95,8 @@ pub enum RunError {
     },
     /// The file is damaged, or is no database.
     #[error(
-        "{} is damaged, or no SQLite database ({error}): move it away, and a resumed run starts a new one",
+        "{} is damaged, or no SQLite database ({error}): move it away, and a resumed run starts a \
+         new database",
         path.display()
     )]
     Corrupt {
@@ -101,8 +107,8 @@ pub enum RunError {
     },
     /// The database was made by a later Firebrick.
     #[error(
-        "{} has schema version {found}, this firebrick knows versions up to {known}: \
-         open it with the newer one that wrote it",
+        "{} has schema version {found}, this firebrick knows versions up to {known}: open it with \
+         the newer firebrick that wrote it",
         path.display()
     )]
     Newer {

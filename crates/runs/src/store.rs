@@ -571,7 +571,7 @@ mod tests {
             [(2, 0.5)]
         );
         let old = Store::open_to_ask(&path).unwrap_err().to_string();
-        assert!(old.contains("of version 1") && old.contains("resume its run once"), "{old}");
+        assert!(old.contains("schema version 1,") && old.contains("resume its run once"), "{old}");
         let mut store = Store::open(&path).unwrap();
         let row = |sql: &str| {
             let row = store.connection.query_row(sql, [], |row| {

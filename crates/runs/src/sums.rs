@@ -65,7 +65,7 @@ pub fn find_damage(folder: &Path) -> Option<(String, String)> {
     };
     lines.into_iter().find_map(|(name, expected)| match sum(&folder.join(name)) {
         Ok(found) if found == expected => None,
-        Ok(_) => Some((name.to_owned(), "is not what was saved".to_owned())),
+        Ok(_) => Some((name.to_owned(), "differs from the file that was saved".to_owned())),
         Err(error) => Some((name.to_owned(), format!("can't be read: {error}"))),
     })
 }

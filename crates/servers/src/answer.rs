@@ -70,7 +70,7 @@ impl Expected<'_> {
                 finish,
             }),
             Some((end, _)) => Err(self.wrong(format!(
-                "completion {index} has {} tokens and should have ended after {end}",
+                "completion {index} has {} tokens, but should have ended after {end}",
                 tokens.len()
             ))),
             None => Err(ServerError::Aborted { index }),
@@ -119,7 +119,7 @@ impl Expected<'_> {
                 Some(place) if place.is_none() => *place = Some(sampled),
                 _ => {
                     return Err(self.wrong(format!(
-                        "it has a completion {index} that is one too many, expected {count} of them"
+                        "it has a surplus completion {index}, expected {count} completions"
                     )));
                 }
             }

@@ -9,7 +9,7 @@ pub enum PoolError {
     /// No server has taken the weights.
     #[error(
         "no inference server took the weights of version {version}, expected at least one:\n{servers}\nThe run can go on \
-         with --resume when they do"
+         with --resume when a server takes them"
     )]
     NoneReady {
         /// The weights' version.
@@ -19,7 +19,7 @@ pub enum PoolError {
     },
     /// All servers have failed, and none came back.
     #[error(
-        "no inference server could be used for {seconds} s:\n{servers}\nThe run can go on with --resume when they can"
+        "no inference server could be used for {seconds} s:\n{servers}\nThe run can go on with --resume when a server can be used"
     )]
     NoneLeft {
         /// The seconds that the pool waited for a server.
@@ -29,7 +29,7 @@ pub enum PoolError {
     },
     /// A request failed on every server that it was sent to.
     #[error(
-        "the group of prompt {prompt} was asked for {times} times and never answered, at last by {server}: {source}"
+        "the group of prompt {prompt} was asked for {times} times without an answer; the last failure, of {server}: {source}"
     )]
     Unanswered {
         /// The prompt, by its [`Prompt::id`](firebrick_core::Prompt::id).
@@ -51,7 +51,7 @@ pub enum PoolError {
     },
     /// An address is no address of a server.
     #[error(
-        "{address:?} is no address of an inference server, expected one such as http://127.0.0.1:8000"
+        "{address:?} is not the address of an inference server, expected one such as http://127.0.0.1:8000"
     )]
     Address {
         /// The text that was given.
@@ -114,9 +114,8 @@ pub enum ServerError {
     },
     /// The server has other weights than it was given.
     #[error(
-        "its log-probabilities are {distance:.2e} nats from the trainer's in the mean, expected at most {tolerance:.0e}, and no \
-         more than rounding where it has shown less before: it has other weights than those of version {version}, or computes \
-         another model"
+        "its log-probabilities are {distance:.2e} nats from the trainer's in the mean, expected at most {tolerance:.0e}, or only \
+         rounding if it was nearer before: it has other weights than those of version {version}, or computes another model"
     )]
     OtherWeights {
         /// The mean distance over the tokens of the probes.

@@ -213,7 +213,7 @@ fn compare_samples(server: &dyn Speaks, publication: &Publication) -> Result<(),
     let tolerance = publication.tolerance;
     let hint = match publication.tempered {
         true if distance <= tolerance => {
-            "they are those from before the temperature; start vLLM with --logprobs-mode processed_logprobs, and SGLang \
+            "they are from before the temperature; start vLLM with --logprobs-mode processed_logprobs, and SGLang \
              without SGLANG_RETURN_ORIGINAL_LOGPROB"
         }
         false if distance > tolerance => "it samples from other numbers than it scores with",

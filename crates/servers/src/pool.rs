@@ -239,7 +239,7 @@ impl<M> ServerPool<M> {
             let _ = events.send(Event::Loaded { member: index, adapter, result });
         };
         if let Err(error) = thread::Builder::new().spawn(work) {
-            let why = ServerError::Unreachable(format!("there is no thread to ask it: {error}"));
+            let why = ServerError::Unreachable(format!("cannot start a thread to ask it: {error}"));
             self.members[index].put_aside(why, Instant::now(), self.settings.pause);
         }
     }
@@ -283,7 +283,7 @@ impl<M> ServerPool<M> {
             }
         };
         if let Err(error) = thread::Builder::new().spawn(work) {
-            let why = ServerError::Unreachable(format!("there is no thread to ask it: {error}"));
+            let why = ServerError::Unreachable(format!("cannot start a thread to ask it: {error}"));
             let took = Duration::ZERO;
             let _ = told.send(Event::Answer { id, name, took, result: Err(why) });
         }
@@ -494,8 +494,8 @@ impl<M> ServerPool<M> {
         let line = |member: &Member| {
             let why = match (member.reason(), member.is_ready()) {
                 (Some(why), _) => why.to_string(),
-                (None, true) => "it has the weights, and has answered nothing".into(),
-                (None, false) => "it loads the weights".into(),
+                (None, true) => "it has the weights, but has answered nothing".into(),
+                (None, false) => "it is loading the weights".into(),
             };
             format!("  {}: {why}", member.server.address().base())
         };
@@ -549,7 +549,7 @@ impl<M> RolloutEngine<M> for ServerPool<M> {
         for request in &requests {
             request.check()?;
             if self.open.contains_key(&request.id) {
-                let problem = "has the id of another that is in flight".into();
+                let problem = "has the id of another request in flight".into();
                 return Err(RolloutError::Request { id: request.id, problem });
             }
         }

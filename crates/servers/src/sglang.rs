@@ -78,13 +78,13 @@ impl Speaks for Sglang {
         let Ask { sampling, vocabulary, .. } = *ask;
         let expected = Expected { request: GENERATE, sampling, vocabulary };
         let list = answer.as_array();
-        let list = list.ok_or_else(|| expected.wrong("it is no list of completions".into()))?;
+        let list = list.ok_or_else(|| expected.wrong("it is not a list of completions".into()))?;
         let read = |(index, one): (usize, &Value)| {
             let about = &one["meta_info"];
             let version = &about["weight_version"];
             if ask.adapter.is_none() && version.as_str().is_some_and(|it| it != ask.label) {
                 return Err(expected.wrong(format!(
-                    "completion {index} is of the weights {version}, expected {}",
+                    "completion {index} is from the weights {version}, expected {}",
                     ask.label
                 )));
             }

@@ -109,7 +109,7 @@ impl Vllm {
             let label = &choice["weight_versions"];
             if let Some(other) = other_version(label, ask) {
                 return Err(expected.wrong(format!(
-                    "completion {index} is of the weights {other}, expected {}",
+                    "completion {index} is from the weights {other}, expected {}",
                     ask.label
                 )));
             }

@@ -32,7 +32,7 @@ pub enum TrainError {
     /// The loss has a KL penalty, and there is no reference policy to measure it from.
     #[error(
         "loss.kl needs the policy that the run started from, and there is none: begin a new run \
-         with loss.kl, or leave it out"
+         with loss.kl, or leave loss.kl out"
     )]
     NoReference,
     /// A verifier did not judge every completion that it was given.
@@ -48,7 +48,7 @@ pub enum TrainError {
     },
     /// The verifier failed too often to learn or measure anything.
     #[error(
-        "{errors} of {completions} completions could not be judged, and reward.max_errors bears a share of {most}: the \
+        "{errors} of {completions} completions could not be judged, but reward.max_errors allows a share of {most}: the \
          verifier or the environment failed, or the references can't be read"
     )]
     Unjudged {
@@ -64,7 +64,7 @@ pub enum TrainError {
     Verifier(#[from] VerifierFailed),
     /// An estimator did not give as many advantages as it was asked for.
     #[error(
-        "the advantage estimator gave {came} {what}, expected {expected}: one for each \
+        "the advantage estimator gave advantages for {came} {what}, expected {expected} \
          (AdvantageEstimator::advantages)"
     )]
     Advantages {
@@ -77,8 +77,8 @@ pub enum TrainError {
     },
     /// An engine gave a token that the policy does not have.
     #[error(
-        "the rollout engine gave token {token}, expected one below the {vocab} of the policy's vocabulary: \
-         does it serve another model?"
+        "the rollout engine gave token {token}, expected a token below {vocab}, the size of the policy's \
+         vocabulary: does the engine serve another model?"
     )]
     Token {
         /// The token.
@@ -91,20 +91,20 @@ pub enum TrainError {
     Other(Box<dyn std::error::Error + Send + Sync>),
     /// Nothing gives advantages.
     #[error(
-        "neither Task::advantage nor Trainer::critic is there to give advantages: set the one, or the \
-         other for token-level advantages (GAE)"
+        "neither Task::advantage nor Trainer::critic is set: set Task::advantage, or Trainer::critic for \
+         token-level advantages (GAE)"
     )]
     NoAdvantage,
     /// Two things would give advantages.
     #[error(
-        "both Task::advantage and Trainer::critic are there to give advantages, expected one of them: \
-         with a critic set Task::advantage to None"
+        "both Task::advantage and Trainer::critic are set, expected one of them: with a critic, set \
+         Task::advantage to None"
     )]
     TwoAdvantages,
     /// Advantages come from a critic, and the checkpoint has none.
     #[error(
         "advantage.kind = \"gae\" needs the critic that the run has trained so far, and there is none in \
-         {}: begin a new run with it, or leave advantage.kind as it was",
+         {}: begin a new run with \"gae\", or leave advantage.kind as it was",
         folder.display()
     )]
     NoCritic {
@@ -114,7 +114,7 @@ pub enum TrainError {
     /// The schedule of the learning rate gave a number that is no learning rate.
     #[error(
         "the schedule of the learning rate gave a rate of {lr} for step {}, expected a finite number of at \
-         least 0: mend what `LrSchedule::lr` gives for {step}",
+         least 0: correct `LrSchedule::lr({step})`",
         step + 1
     )]
     Rate {
@@ -139,15 +139,15 @@ pub enum TrainError {
     Interrupted,
     /// Some weights are infinite or not numbers.
     #[error(
-        "{parameter} has values that are not finite: the policy is broken, and is not saved; optim.lr is the first thing \
-         to lower"
+        "{parameter} has values that are not finite: the policy is broken, and is not saved; lower optim.lr \
+         first"
     )]
     NotFinite {
         /// The parameter's place in the policy.
         parameter: String,
     },
     /// The device could not give its values back.
-    #[error("the device could not read back its values: {0}")]
+    #[error("the device failed: {0}")]
     Device(String),
 }
 

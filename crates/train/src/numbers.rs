@@ -26,7 +26,7 @@ impl Written {
                 "NaN" => Ok(f32::NAN),
                 "Infinity" => Ok(f32::INFINITY),
                 "-Infinity" => Ok(f32::NEG_INFINITY),
-                _ => Err(E::custom(format!("{word:?} is no number"))),
+                _ => Err(E::custom(format!("{word:?} is not a number"))),
             },
         }
     }

@@ -91,10 +91,10 @@ pub use state::{Moments, NamedState, Part};
 /// # Ok::<(), TrainError>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no optimizer of `{M}`",
+    message = "`{Self}` is not an optimizer of `{M}`",
     label = "the trait `firebrick_train::Optimizer` is missing",
-    note = "burn's optimizers do not implement it; `clipped_step` and `NamedState` make one of a rule for \
-            one tensor, see the documentation of the trait"
+    note = "burn's optimizers do not implement the trait; `clipped_step` and `NamedState` turn a rule for \
+            one tensor into an optimizer, see the trait's documentation"
 )]
 pub trait Optimizer<M: Module>: Send + Sync {
     /// Moves `module` once, at the learning rate `lr`. A parameter without a gradient stays as it is.

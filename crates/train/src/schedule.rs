@@ -11,7 +11,7 @@ use crate::TrainError;
 /// refuse a rate of 0 or above 1. Its cosine rises again after its end. The formulas here are burn's, as
 /// functions of the step.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no schedule of the learning rate",
+    message = "`{Self}` is not a schedule of the learning rate",
     label = "the trait `firebrick_train::LrSchedule` is missing",
     note = "a fixed rate is `ConstantLr {{ lr }}`; burn's schedulers count their own calls, where this trait \
             gives the rate of any step"

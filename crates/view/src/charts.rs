@@ -49,8 +49,9 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 unit: "mean after shaping",
                 lines: &[("reward/mean", "reward")],
                 scale: Scale::Linear,
-                about: "Everything that was sampled counts, kept or not. It should rise, with noise. If it is flat from the \
-                        beginning, look at the findings on this page first.",
+                about: "The reward of everything that was sampled, kept or not. It should rise, \
+                        with noise. If it is flat from the beginning, look at the findings on this \
+                        page first.",
                 section: "reward",
             },
             Chart {
@@ -59,8 +60,9 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 unit: "share right",
                 lines: &[("eval/heldout_accuracy", "held-out"), ("eval/*/accuracy", "")],
                 scale: Scale::Share,
-                about: "The share of right answers to prompts that are never trained on. The band has the accuracy with a \
-                        probability of 95 % (bootstrap over prompts). A gain that stays within the band may be luck.",
+                about: "The share of right answers to prompts that are never trained on. The band \
+                        contains the accuracy with a probability of 95 % (bootstrap over prompts). \
+                        A gain that stays within the band may be luck.",
                 section: "time-memory-and-evaluation",
             },
             Chart {
@@ -105,8 +107,8 @@ pub(crate) const HEADINGS: &[Heading] = &[
                     ("reward/error", "error"),
                 ],
                 scale: Scale::Linear,
-                about: "Unparsable ones should become rare within the first steps. An error is the judge's failure: none should \
-                        be there.",
+                about: "Unparsable completions should become rare within the first steps. An error \
+                        is a failure of the judge: there should be none.",
                 section: "reward",
             },
         ],
@@ -124,8 +126,9 @@ pub(crate) const HEADINGS: &[Heading] = &[
                     ("rollout/length_wrong", "wrong"),
                 ],
                 scale: Scale::Linear,
-                about: "Length may grow as long as accuracy grows with it. If it grows alone, shape it: overlong shaping takes \
-                        reward from what comes near the limit.",
+                about: "Length may grow as long as accuracy grows with it. If length grows alone, \
+                        shape it: overlong shaping takes reward from completions that come near \
+                        the limit.",
                 section: "rollout",
             },
             Chart {
@@ -149,8 +152,9 @@ pub(crate) const HEADINGS: &[Heading] = &[
                     ("sampling/groups_all_wrong", "none right"),
                 ],
                 scale: Scale::Linear,
-                about: "Filtered groups have no spread and teach nothing. If most are all right, the prompts are too easy; if in \
-                        most none is right, they are too hard.",
+                about: "Filtered groups have no spread and teach nothing. If most groups are all \
+                        right, the prompts are too easy. If most groups have no right answer, the \
+                        prompts are too hard.",
                 section: "sampling",
             },
         ],
@@ -164,8 +168,9 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 unit: "nats per token",
                 lines: &[("loss/entropy", "entropy")],
                 scale: Scale::Linear,
-                about: "It falls slowly while a policy learns. Near 0 all samples are the same and nothing is explored; if it \
-                        rises without end, the policy dissolves: lower the learning rate.",
+                about: "Entropy falls slowly while a policy learns. Near 0 all samples are the \
+                        same and nothing is explored. If entropy rises without end, the policy \
+                        dissolves: lower the learning rate.",
                 section: "loss",
             },
             Chart {
@@ -184,7 +189,8 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 unit: "before clipping",
                 lines: &[("update/grad_norm", "policy"), ("critic/grad_norm", "critic")],
                 scale: Scale::Log,
-                about: "It should stay within an order of magnitude. A jump that stays comes before most collapses.",
+                about: "The norm should stay within an order of magnitude. A jump that stays comes \
+                        before most collapses.",
                 section: "update",
             },
             Chart {
@@ -206,8 +212,9 @@ pub(crate) const HEADINGS: &[Heading] = &[
                     ("rollout/logprob_diff_max", "largest"),
                 ],
                 scale: Scale::Log,
-                about: "Both compute the same log-probabilities, so rounding alone remains: about 1e-7 in f32, and more where \
-                        surplus groups of earlier steps are used.",
+                about: "Sampler and trainer compute the same log-probabilities, so only rounding \
+                        remains: about 1e-7 in f32, and more where surplus groups of earlier steps \
+                        are used.",
                 section: "rollout",
             },
             Chart {
@@ -216,7 +223,7 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 unit: "",
                 lines: &[("update/lr", "policy"), ("critic/lr", "critic")],
                 scale: Scale::Linear,
-                about: "As the recipe's schedule has it.",
+                about: "The learning rate of the recipe's schedule.",
                 section: "update",
             },
         ],
@@ -259,8 +266,8 @@ pub(crate) const HEADINGS: &[Heading] = &[
                     ("update/tokens_per_second", "updating"),
                 ],
                 scale: Scale::Linear,
-                about: "It falls as completions get longer. A fall at the same length comes from outside: another program, heat, \
-                        or a slow judge.",
+                about: "Speed falls as completions get longer. A fall at the same length comes from outside: another \
+                        program, heat, or a slow judge.",
                 section: "rollout",
             },
         ],

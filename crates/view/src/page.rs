@@ -91,7 +91,7 @@ pub(crate) fn findings(runs: &[Run], book: Option<&str>) -> Result<String, ViewE
             let _ = write!(page, "<h3>{}</h3>", html::text(&run.name));
         }
         let Some(diagnosis) = run.diagnosis() else {
-            page += "<p>The run keeps no recipe that can be read, so nothing was looked for.</p>";
+            page += "<p>The run has no recipe that can be read, so no faults were looked for.</p>";
             continue;
         };
         let diagnosis = diagnosis?;
@@ -159,8 +159,8 @@ fn recipes(runs: &[Run]) -> String {
         }
         Some(_) => {}
         None => {
-            page +=
-                "<p>Not every run keeps a recipe that can be read, so they are not compared.</p>"
+            page += "<p>Not every run has a recipe that can be read, so the recipes are not \
+                 compared.</p>"
         }
     }
     for run in runs.iter().filter(|run| !run.recipe.is_empty()) {

@@ -177,8 +177,7 @@ fn content(asked: &Asked, token: &str, live: &Mutex<Live>) -> (u16, &'static str
         return (405, TEXT, "The page only reads.".into());
     }
     let Some(part) = asked.path.strip_prefix(&format!("/{token}/")) else {
-        let elsewhere =
-            "Nothing is here. The page's address has a word in it, which the terminal shows.";
+        let elsewhere = "Nothing is here. The terminal shows the page's full address.";
         return (404, TEXT, elsewhere.into());
     };
     // A part that panicked leaves nothing half done, so a poisoned lock is no problem.
@@ -202,7 +201,7 @@ fn check(asked: &Asked) -> Result<(), String> {
     if !["127.0.0.1", "localhost"].contains(&name) {
         return Err("The page answers to 127.0.0.1 and localhost alone.".into());
     }
-    let foreign = Err("Another site's page asked.".into());
+    let foreign = Err("The request comes from another site's page.".into());
     if header("origin").is_some_and(|origin| origin != format!("http://{host}")) {
         return foreign;
     }

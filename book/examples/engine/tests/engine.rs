@@ -53,6 +53,6 @@ fn a_child_that_always_dies_is_given_up() {
     let run = train(place.path(), "echo no GPU here >&2");
     let said = String::from_utf8(run.stderr).unwrap();
     assert!(!run.status.success(), "{said}");
-    let why = "lost its work 4 times, at last because: the sampler is gone";
+    let why = "lost its work 4 times, the last time because: the sampler is gone";
     assert!(said.contains(why) && said.contains("no GPU here"), "{said}");
 }

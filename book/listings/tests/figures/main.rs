@@ -243,11 +243,15 @@ fn of_rewards() -> Vec<(&'static str, &'static str, Figure)> {
         }),
     };
     vec![
-        ("rewards.md", "overlong.svg", overlong),
-        ("rewards.md", "stop.svg", stop),
-        ("rewards.md", "length.svg", length("Length penalty: a completion that stopped", false)),
+        ("rewards/shapers.md", "overlong.svg", overlong),
+        ("rewards/shapers.md", "stop.svg", stop),
         (
-            "rewards.md",
+            "rewards/shapers.md",
+            "length.svg",
+            length("Length penalty: a completion that stopped", false),
+        ),
+        (
+            "rewards/shapers.md",
             "truncation.svg",
             length("Length and truncation penalty: a completion that was cut off", true),
         ),

@@ -105,16 +105,17 @@ impl std::fmt::Display for Asked {
 }
 
 const EXAMPLES: &str = "\
-Weights and tokens are random. Phases: rollout, one completion of each prompt;
-groups, eight of each; spread, of lengths from a sixteenth to the whole; update,
-an optimizer's step on all rows; recompute, the same with less memory, as with
-train.recompute=layers; step, a whole step of 8 prompts with 8
-completions of 64 tokens, judged and trained on; verify, answers in mathematics.
+Weights and tokens are random. Phases: rollout samples one completion of each
+prompt; groups samples eight of each; spread samples completions of a sixteenth
+to the whole length; update is an optimizer's step on all rows; recompute is the
+same with less memory, as with train.recompute=layers; step is a whole step of 8
+prompts with 8 completions of 64 tokens, judged and trained on; verify judges
+answers in mathematics.
 
-A rate is that of the median run. The column 'of the product' is the model's own
-operations as a share of the device's rate in a product of 1024 x 1024 matrices.
-The column 'of the copy' is the reading of weights, keys and values as a share
-of the bandwidth of a copy.
+Each rate is the median run's. The column 'of the product' is the rate of the
+model's own operations, as a share of the device's rate in a product of
+1024 x 1024 matrices. The column 'of the copy' is the rate of reading weights,
+keys and values, as a share of the bandwidth of a copy.
 
 Examples:
   firebrick bench 1m

@@ -71,11 +71,11 @@ const EXAMPLES: &str = "\
 The runs go one after another, so that each has the machine to itself: every
 recipe with the first seed, then every recipe with the next one. Recipes that
 differ only after the warm-up share it, seed by seed. Finished runs are taken
-as they are and interrupted ones are resumed, so the same command goes on where
-it was stopped, and with more --seeds or recipes adds to what is there.
+as they are, and interrupted runs are resumed. So the same command goes on where
+it was stopped, and adds runs if it has more --seeds or more recipes.
 
-The folder gets compare.md (the table, and the settings that differ),
-compare.json (every number) and compare.svg, anew after each run; and at the end
+After each run the folder gets compare.md (the table, and the settings that
+differ), compare.json (every number) and compare.svg. At the end it gets
 compare.html, a report of all runs laid over each other.
 
 Examples:
@@ -178,7 +178,10 @@ impl UnderWay {
             self.summarise()?;
             if interrupted.load(Ordering::Relaxed) {
                 let page = self.out.join("compare.md");
-                self.say(&format!("the same command goes on; so far: {}", page.display()));
+                self.say(&format!(
+                    "the same command goes on; the table so far: {}",
+                    page.display()
+                ));
                 return Ok(130);
             }
         }
@@ -304,8 +307,8 @@ fn intention(recipes: &[Compared], differences: &[Difference], out: &Path) -> St
         let seeds: Vec<String> = runs
             .iter()
             .map(|run| match (run.state.measured(), run.folder.join("recipe.toml").is_file()) {
-                (Some(_), _) => format!("{} is there", run.seed),
-                (None, true) => format!("{} goes on", run.seed),
+                (Some(_), _) => format!("{} finished", run.seed),
+                (None, true) => format!("{} to resume", run.seed),
                 (None, false) => run.seed.to_string(),
             })
             .collect();

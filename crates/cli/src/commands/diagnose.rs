@@ -60,7 +60,7 @@ impl Diagnose {
                 seconds.iter().map(|(phase, seconds)| format!("{phase} {seconds:.2}")).collect();
             let filtered = filtered.map_or(String::new(), |share| {
                 format!(
-                    "; {:.0} % of the groups were filtered, because they had no spread",
+                    "; {:.0} % of the groups were filtered, because their rewards had no spread",
                     100.0 * share
                 )
             });

@@ -199,18 +199,21 @@ fn only_software(devices: &[Description]) -> Vec<Missing> {
 fn drivers_here() -> String {
     let (system, cards) = (System::here(), cards());
     let mut text = match cards.as_deref() {
-        None => format!("\nto compute on a graphics card, on {system}\n"),
+        None => format!("\ndrivers for a graphics card on {system}:\n"),
         Some([]) => {
-            format!("\nno graphics card of AMD, Intel or NVIDIA is listed; on {system} they need\n")
+            format!(
+                "\nno graphics card of AMD, Intel or NVIDIA is listed; drivers for one on \
+                 {system}:\n"
+            )
         }
-        Some(_) => format!("\nto compute on this machine's cards, on {system}\n"),
+        Some(_) => format!("\ndrivers for this machine's cards on {system}:\n"),
     };
     let cards = cards.unwrap_or_default();
     let vendors = if cards.is_empty() { Vendor::on(system) } else { &cards };
     for vendor in vendors {
         let _ = writeln!(text, "{:<9} {}", vendor.to_string(), driver(*vendor, system));
     }
-    text + "--drivers lists other systems\n"
+    text + "--drivers lists the drivers of all systems\n"
 }
 
 fn all_drivers() -> String {
@@ -260,7 +263,8 @@ fn summary(findings: &Findings, all: bool) -> String {
     }
     let _ = writeln!(text, "\nfirebrick {}", version());
     if findings.reports.is_empty() {
-        text += "--smoke tries a device, --suite compares all that training does with the CPU\n";
+        text += "--smoke tests each device briefly; --suite compares every operation of training \
+                 with the CPU's\n";
     }
     text
 }

@@ -61,15 +61,17 @@ impl Export {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let refuse = |problem| Err(ProgramError::Export { out: self.out.clone(), problem });
         if self.out.exists() {
-            return refuse("it is there already: give the name of a new folder");
+            return refuse("it exists already; give the name of a new folder");
         }
         let sources = super::sources::alone();
         let folder = super::model_folder(&self.checkpoint, &sources)?;
         let folders = Folders::of(&folder, &sources, Need::Model)?;
         match (&folders.adapter, self.merge) {
-            (None, true) => return refuse("there is no adapter to merge: leave --merge out"),
+            (None, true) => return refuse("the model has no adapter to merge; leave --merge out"),
             (Some(_), false) if self.dtype.is_some() => {
-                return refuse("an adapter is written as it is trained: --dtype needs --merge");
+                return refuse(
+                    "an adapter keeps the format that it is trained in; --dtype needs --merge",
+                );
             }
             _ => {}
         }

@@ -130,9 +130,10 @@ impl From<Dtype> for ComputeType {
 }
 
 const EXAMPLES: &str = "\
-The options alone decide the sampling: temperature, top_p and top_k of the
-model's generation_config.json are not applied (firebrick inspect
-shows them). Tokens that end a completion are the tokenizer's and that file's.
+Only these options decide the sampling: temperature, top_p and top_k of the
+model's generation_config.json are not applied (firebrick inspect shows them).
+A completion ends at the tokenizer's end token, and at the end tokens of
+generation_config.json, or of config.json if that file has none.
 
 Examples:
   firebrick generate runs/quickstart/checkpoints/step-000200 --prompt 47+85=
@@ -199,7 +200,7 @@ impl Generate {
             Some(FinishReason::Stop) => "a stop token",
             Some(FinishReason::Length) => "the limit of tokens",
             Some(other) => other.name(),
-            None => "whoever listened",
+            None => "Ctrl-C or a closed pipe",
         };
         let count = streamed.tokens.len();
         // A closed standard error is no reason to fail.
@@ -280,7 +281,7 @@ impl Generate {
                 phase: "the completion".into(),
                 problem: failure.to_string(),
                 remedy: format!(
-                    "firebrick doctor --device {} --suite tells whether it computes rightly",
+                    "`firebrick doctor --device {} --suite` tests whether it computes correctly",
                     self.device
                 ),
                 saved: "nothing was changed".into(),
@@ -385,7 +386,7 @@ fn option(text: &str) -> Result<(String, Value), String> {
 
 fn at_least_0(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
-    number.ok_or_else(|| "expected a number from 0".into())
+    number.ok_or_else(|| "expected a number of at least 0".into())
 }
 
 fn probability(text: &str) -> Result<f64, String> {

@@ -29,14 +29,14 @@ pub struct Inspect {
 }
 
 const EXAMPLES: &str = "\
-Weights are only read with --check; without it the size of a model does not matter.
+Only --check reads the weights. Without it, a large model takes no longer.
 
 Examples:
   firebrick inspect qwen
   firebrick inspect runs/quickstart/checkpoints/step-000200 --check
   firebrick inspect qwen --tensors --json
 
-Exit codes: 0 the folder can be used, 1 something keeps it from being used.";
+Exit codes: 0 the folder can be used, 1 it can't be used.";
 
 impl Inspect {
     /// Returns exit code 1 if the folder can't be used.
@@ -45,7 +45,8 @@ impl Inspect {
         let folder = super::model_folder(&self.checkpoint, &sources)?;
         let mut inspection = Inspection::of(&folder);
         if self.check && is_adapter(&folder) {
-            let note = "--check reads a model's weights: the adapter's values were not looked at";
+            let note = "--check reads only a model's weights; the adapter's values were not \
+                        checked";
             inspection.unusual.push(note.into());
         } else if self.check && inspection.faults.is_empty() {
             let loaded = load_noting(&folder, Base::F32, &open(Name::default(), Precision::F32)?)?;

@@ -45,8 +45,8 @@ Nothing is loaded or computed: the sizes come from the recipe and the model's
 config.json. Prompts and completions are taken at the longest that the recipe
 allows, so a run with short ones needs less.
 
-Columns are the moments at which a step holds most: sampling; logits from a
-micro-batch's activations; its backward pass at the beginning and at the end;
+Columns are the moments at which a step holds most memory: sampling; logits from
+a micro-batch's activations; its backward pass at the beginning and at the end;
 AdamW's step; writing a checkpoint. Parts with ~ are estimates, the others are
 counted.
 
@@ -57,8 +57,8 @@ Examples:
   firebrick plan my.toml --memory 24GiB --fit
   firebrick plan my.toml --engines --card h100 --mean-tokens 4000
 
-Exit codes: 0 it fits or nobody knows, 1 it does not fit or could not be
-planned, 2 wrong arguments or recipe. With --fit: 1 no completion fits.";
+Exit codes: 0 it fits, or the memory is unknown; 1 it does not fit, or could not
+be planned; 2 wrong arguments or recipe. With --fit: 1 no completion fits.";
 
 impl Plan {
     /// Returns exit code 1 if the recipe does not fit.
@@ -106,7 +106,10 @@ impl Plan {
 /// Describes the longest completion that fits.
 fn fit(plan: &Sums, memory: &Memory) -> String {
     let Some(bytes) = memory.bytes else {
-        return format!("what there is is not known: {}; --memory 24GiB says it\n", memory.words);
+        return format!(
+            "the memory of the device is unknown: {}; give it, as in --memory 24GiB\n",
+            memory.words
+        );
     };
     let there = format!("{} ({})", gibibytes(bytes), memory.words);
     let work = plan.facts.work;
@@ -119,9 +122,9 @@ fn fit(plan: &Sums, memory: &Memory) -> String {
             format!(
                 "rollout.max_completion_tokens = {} is the longest that fits into {there}, after prompts of {} \
                  tokens\n  \
-                 sampling one at a time (rollout.max_sequences): {}\n  \
+                 sampling one completion at a time (rollout.max_sequences): {}\n  \
                  sampling a group of {} at a time: {}\n  \
-                 updating with one at a time (train.micro_batch_tokens): {}\n",
+                 updating with one completion at a time (train.micro_batch_tokens): {}\n",
                 longest.completion,
                 thousands(work.prompt as u64),
                 tokens(longest.rollout),
@@ -157,7 +160,7 @@ fn instead(remedy: &Remedy) -> String {
 fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: bool) -> String {
     let facts = &plan.facts;
     let assumed = match assumed {
-        true => " (assumed, as it can't be asked; model.dtype says it)",
+        true => " (assumed, because the device can't be asked; model.dtype sets it)",
         false => "",
     };
     let active = match facts.active {
@@ -207,8 +210,8 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: boo
     if let Some(bytes) = plan.too_large_a_weight(recipe.device.kind) {
         let _ = writeln!(
             text,
-            "its embedding or head is one tensor of {} bytes, and Vulkan on Linux has none larger than {} but \
-             on NVIDIA's cards: with {} it will not load",
+            "the embedding or the head is one tensor of {} bytes, and Vulkan on Linux allows at \
+             most {} bytes, except on NVIDIA's cards: the model will not load on {}",
             thousands(bytes),
             thousands(i32::MAX as u64),
             recipe.device.name()
@@ -223,7 +226,7 @@ fn verdict(plan: &Sums, memory: &Memory) -> String {
     let needed = format!("{} are needed ({})", gibibytes(peak), moment.name());
     let Some(bytes) = memory.bytes else {
         return format!(
-            "{needed}; what there is is not known: {}; --memory 24GiB says it\n",
+            "{needed}; the memory of the device is unknown: {}; give it, as in --memory 24GiB\n",
             memory.words
         );
     };

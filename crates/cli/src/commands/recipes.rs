@@ -78,10 +78,10 @@ enum Program {
 }
 
 const OF_IMPORT: &str = "\
-The recipe goes to standard output. What is not the same here, what has no
-counterpart and what is not known is listed on standard error, and at the end of
-the recipe. A script is read and not run: of variables only those count that it
-sets itself.
+The recipe goes to standard output. Keys that differ here, keys without a
+counterpart and unknown keys are listed on standard error, and at the end of the
+recipe. A script is read and not run: it knows only the variables that it sets
+itself.
 
 Examples:
   firebrick recipes import run_dapo_qwen2.5_32b.sh > dapo-32b.toml

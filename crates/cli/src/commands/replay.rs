@@ -30,8 +30,8 @@ Examples:
   firebrick replay runs/quickstart/skipped-step-000012-0.json
   firebrick replay runs/quickstart/skipped-step-000012-0.json --json
 
-A loss or a gradient that is not finite names the completion to blame. If
-each is finite by itself, they are too large together.";
+A completion whose loss or gradient is not finite is to blame. If all of them
+are finite, they are too large together.";
 
 /// The number of completions that are shown, those with the largest gradients.
 const SHOWN: usize = 20;
@@ -80,7 +80,7 @@ impl Replay {
             );
         }
         if rows.len() > SHOWN {
-            text += &format!("and {} with smaller gradients\n", rows.len() - SHOWN);
+            text += &format!("and {} completions with smaller gradients\n", rows.len() - SHOWN);
         }
         super::print(&text)
     }

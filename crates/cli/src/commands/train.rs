@@ -218,7 +218,7 @@ fn watch_for_interrupts(flag: Arc<AtomicBool>, bars: Option<Bars>) -> Arc<Atomic
         let first = *first.get_or_insert_with(Instant::now);
         if !seen.swap(true, Ordering::Relaxed) {
             if let Some(terminal) = &mut terminal {
-                terminal.note("ending; Ctrl-C again ends at once");
+                terminal.note("ending the run; Ctrl-C again ends it at once");
             }
         } else if first.elapsed() > TWICE {
             std::process::exit(130);

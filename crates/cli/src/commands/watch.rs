@@ -50,7 +50,8 @@ const EXAMPLES: &str = "\
 Everything comes from the run's database; the run does not notice.
 
 The page has a random word in its address and is served on 127.0.0.1 alone. To
-see it from another machine, carry the port over: ssh -L 8080:127.0.0.1:8080.
+see it from another machine, carry the port over:
+ssh -L 8080:127.0.0.1:8080 HOST
 
 Examples:
   firebrick watch runs/quickstart

@@ -89,8 +89,8 @@ fn notes(comparison: &Comparison) -> String {
     let runs = || comparison.recipes.iter().flat_map(|recipe| &recipe.runs);
     let measured = || runs().filter_map(|run| run.state.measured());
     let mut text = String::from(
-        "- accuracy: of held-out prompts, the mean of a run's evaluations in the last quarter of its \
-         steps; mean ± standard deviation over the seeds",
+        "- accuracy: on the held-out prompts, the mean of a run's evaluations in the last quarter \
+         of its steps; mean ± standard deviation over the seeds",
     );
     let error = measured().filter_map(|run| run.standard_error).reduce(f64::max);
     let prompts = measured().filter_map(|run| run.heldout_prompts).min();
@@ -108,16 +108,17 @@ fn notes(comparison: &Comparison) -> String {
         Some(target) => {
             let _ = write!(
                 text,
-                "\n- reached {}: runs with an evaluation at or above that, which is {}; \"to it\": \
-                 mean over these runs up to their first such evaluation, without interpolation",
+                "\n- reached {}: runs with an evaluation at or above this target, which is {}; \
+                 \"to it\": mean over these runs up to their first such evaluation, without \
+                 interpolation",
                 target.accuracy, target.origin
             );
         }
-        None => text += "\n- no target: no recipe ended above where the runs began",
+        None => text += "\n- no target: no recipe has a measured gain in accuracy",
     }
-    text += "\n- completions: sampled for training; seconds: sampling, judging and updating, without \
-         warm-up, evaluations and checkpoints\n- entropy (nats), length (tokens) and cut off: means \
-         over the last quarter of the steps, of what was sampled there\n";
+    text += "\n- completions: sampled for training; seconds: sampling, judging and updating, without warm-up, \
+             evaluations and checkpoints\n- entropy (nats), length (tokens) and cut off: means over the completions \
+             that were sampled in the last quarter of the steps\n";
     text
 }
 
@@ -152,7 +153,7 @@ fn runs(recipes: &[Compared]) -> String {
         "steps",
         "completions",
         "seconds",
-        "with everything",
+        "seconds in all",
         "ended because of",
     ])];
     for recipe in recipes {

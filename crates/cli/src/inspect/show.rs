@@ -59,7 +59,7 @@ fn scaling(scaling: &RopeScaling) -> Option<String> {
         RopeScaling::None => return None,
         RopeScaling::Linear { factor } => format!("frequencies divided by {factor}"),
         RopeScaling::Dynamic { factor, context } => {
-            format!("its base growing by {factor} for more than {} tokens", tokens(*context))
+            format!("base growing by {factor} for more than {} tokens", tokens(*context))
         }
         RopeScaling::Llama3(it) => format!(
             "low frequencies divided by {} for more than {} tokens",
@@ -72,7 +72,7 @@ fn scaling(scaling: &RopeScaling) -> Option<String> {
             tokens(it.original_max_position_embeddings)
         ),
         RopeScaling::LongRope(it) => format!(
-            "frequencies divided one by one (LongRoPE), otherwise for more than {} tokens",
+            "frequencies divided one by one (LongRoPE), by other factors for more than {} tokens",
             tokens(it.original_max_position_embeddings)
         ),
     })
@@ -132,12 +132,12 @@ impl Inspection {
         let windows = config.kinds.iter().filter_map(|kind| kind.window);
         let window = windows.clone().next().map(|window| {
             let layers = windows.count();
-            format!(", of which {layers} layers see {window} back")
+            format!(", {layers} layers see only the last {window}")
         });
         let local = config.local_rope.as_ref();
         let local = local.map(|rope| format!(", {} in the layers with a window", rope.theta));
         let still = config.kinds.iter().filter(|kind| kind.turn == Turn::None).count();
-        let still = (still > 0).then(|| format!(", {still} layers turn nothing"));
+        let still = (still > 0).then(|| format!(", {still} layers without rotation"));
         let scaling = scaling(&config.rope.scaling).map(|scaling| format!(", {scaling}"));
         line(
             f,
@@ -152,7 +152,7 @@ impl Inspection {
                 still.unwrap_or_default()
             ),
         )?;
-        let head = if config.tied { "the embedding" } else { "of its own" };
+        let head = if config.tied { "the embedding" } else { "a matrix of its own" };
         line(
             f,
             "vocabulary",

@@ -32,7 +32,7 @@ pub(super) fn unusual(inspection: &Inspection, unread: &[String]) -> Vec<String>
         && config.max_position_embeddings < SHORT_CONTEXT
     {
         let context = config.max_position_embeddings;
-        unusual.push(format!("the context is short: {context} tokens, prompt and completion"));
+        unusual.push(format!("the context is short: {context} tokens for prompt and completion"));
     }
     unusual
 }
@@ -86,8 +86,8 @@ pub(super) fn foreign_tokenizer(inspection: &Inspection) -> Option<String> {
     let needed = inspection.tokenizer.as_ref()?.rows as u64;
     (needed > rows).then(|| {
         format!(
-            "the tokenizer has ids to {}, but the embedding only {} rows: they belong to different \
-             models",
+            "the tokenizer has ids up to {}, but the embedding has only {} rows: they belong to \
+             different models",
             thousands(needed - 1),
             thousands(rows)
         )
@@ -101,14 +101,14 @@ fn vocabulary(inspection: &Inspection, unusual: &mut Vec<String>) {
     let (rows, needed) = (config.vocab_size as u64, tokenizer.rows as u64);
     if rows > needed {
         unusual.push(format!(
-            "{} of {} rows of the embedding belong to no token; sampled, they are no text",
+            "{} of {} rows of the embedding belong to no token; if sampled, they give no text",
             thousands(rows - needed),
             thousands(rows)
         ));
     }
     if tokenizer.tokens < tokenizer.rows {
         let holes = (tokenizer.rows - tokenizer.tokens) as u64;
-        unusual.push(format!("{} ids between tokens belong to none", thousands(holes)));
+        unusual.push(format!("{} ids below the largest one belong to no token", thousands(holes)));
     }
 }
 
@@ -132,8 +132,8 @@ fn generation(inspection: &Inspection, unusual: &mut Vec<String>) {
         let (eos, text) = &tokenizer.eos;
         if !ids.is_empty() && !ids.contains(&u64::from(*eos)) {
             unusual.push(format!(
-                "the tokenizer ends a text with {eos} ({text}), which generation_config.json does \
-                 not stop at; both stop a completion"
+                "the tokenizer ends a text with {eos} ({text}), which is no end token in \
+                 generation_config.json; a completion stops at the end tokens of both"
             ));
         }
         let unknown: Vec<String> = ids
@@ -157,8 +157,8 @@ fn generation(inspection: &Inspection, unusual: &mut Vec<String>) {
         .collect();
     if !not_applied.is_empty() {
         unusual.push(format!(
-            "generation_config.json asks for {}, which is not applied: sampling is what the recipe \
-             and the command line say",
+            "generation_config.json asks for {}, which is not applied: only the recipe and the \
+             command line decide the sampling",
             not_applied.join(", ")
         ));
     }

@@ -52,7 +52,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case(&["rollout.max_staleness=1"], LETTERS, &["train.steps=3", "sampling.surplus=drop"], ahead),
     case(&["rollout.engine.key_variable=FIREBRICK_NOBODY_SETS_THIS"], SERVED, &[], |run| {
-        run.fails(2, "the environment has no such variable");
+        run.fails(2, "this environment variable is missing or empty");
     }),
 ];
 

@@ -62,7 +62,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(run.first(HEARD) > 0.0);
     }),
     case(&["environment={kind='own',max_heard_tokens=16}"], LETTERS, &[], |run| {
-        run.fails(2, "environment.kind is \"own\", and no program brings one");
+        run.fails(2, "environment.kind is \"own\", but the program brings no environment");
     }),
     default(&["environment.kind=openenv"], TALK, ONCE, |run| {
         assert!(run.first(TURNS) > 1.0);
@@ -89,7 +89,7 @@ pub(crate) const CASES: &[Case] = &[
         }
     }),
     case(&["environment.stop=[\"12\"]"], TINY, SUMS, |run| {
-        run.fails(2, "environment.stop has \"12\", and no token of this model ends with that");
+        run.fails(2, "environment.stop has \"12\", but no token of this model ends with this text");
     }),
     default(&["environment.role=user"], CHECKPOINT, CHAT, |run| {
         // The words of the template around a `?` are many more than that.

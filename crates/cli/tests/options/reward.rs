@@ -61,7 +61,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(run.first("reward/error"), run.first("sampling/completions"));
         assert!(run.completions().iter().all(|done| !done.live));
         assert!(run.summary()["heldout"]["final"].is_null());
-        run.without().fails(1, "could not be judged, and reward.max_errors bears a share of 0.1");
+        run.without().fails(1, "could not be judged, but reward.max_errors allows a share of 0.1");
     }),
     case(&["reward.length.target=2"], LETTERS, ALL, |run| {
         shaped(run, |done| kept(done.accuracy, factor(done, 3.0, 1.0, 0.5, 0.2)));

@@ -209,7 +209,9 @@ impl Repo {
         match file.try_lock() {
             Ok(()) => return Ok(Some(file)),
             Err(TryLockError::WouldBlock) => {
-                progress(Progress::Note("another process downloads the same file: waiting for it"));
+                progress(Progress::Note(
+                    "another process is downloading the same file: waiting for it",
+                ));
             }
             // Some disks have no locks, such as some network file systems. The download goes on there.
             Err(TryLockError::Error(_)) => return Ok(None),

@@ -18,8 +18,8 @@ pub enum HubError {
     },
     /// Connections are forbidden.
     #[error(
-        "{name} is not, or not whole, in the cache {}, and HF_HUB_OFFLINE forbids to download it: \
-         unset it once, or download it on a machine with a network and copy the cache",
+        "{name} is missing or incomplete in the cache {}, and HF_HUB_OFFLINE forbids downloads: unset \
+         HF_HUB_OFFLINE once, or download {name} on a machine with a network and copy the cache",
         cache.display()
     )]
     Offline {
@@ -40,7 +40,7 @@ pub enum HubError {
     #[error(
         "{name} is gated: accept its licence at {page}, and set HF_TOKEN to a token of your account \
          from https://huggingface.co/settings/tokens ({})",
-        if *token { "the one that is set may not read it" } else { "none is set" }
+        if *token { "the token that is set may not read it" } else { "no token is set" }
     )]
     Gated {
         /// The name that was asked for.
@@ -54,7 +54,7 @@ pub enum HubError {
     #[error(
         "the Hub has no {name}, or it is private: look at {page}, or set HF_TOKEN to a token that may \
          read it ({})",
-        if *token { "the one that is set may not" } else { "none is set" }
+        if *token { "the token that is set may not" } else { "no token is set" }
     )]
     NotFound {
         /// The name that was asked for.

@@ -97,7 +97,7 @@ impl<'a> Client<'a> {
         let info: Info =
             serde_json::from_slice(&text).map_err(|error| answer(error.to_string()))?;
         if !is_hash(&info.sha) {
-            return Err(answer(format!("{:?} is no commit", info.sha)));
+            return Err(answer(format!("the commit {:?} is not a hash", info.sha)));
         }
         let mut listing = Listing::new();
         for Sibling { rfilename: path, size, blob_id, lfs } in info.siblings {
@@ -108,7 +108,7 @@ impl<'a> Client<'a> {
             let sha256 = lfs.as_ref().map(|lfs| lfs.sha256.as_str());
             let entry = size.zip(blob_id).and_then(|(size, id)| Entry::new(size, &id, sha256));
             let entry =
-                entry.ok_or_else(|| answer(format!("it says no size or hash of {path}")))?;
+                entry.ok_or_else(|| answer(format!("the size or a hash of {path} is missing")))?;
             listing.insert(path, entry);
         }
         Ok((info.sha, listing))
@@ -201,7 +201,8 @@ impl<'a> Client<'a> {
             if length > size {
                 drop(file);
                 let _ = fs::remove_file(partial);
-                let problem = format!("it sends more than the {size} bytes that it announced");
+                let problem =
+                    format!("the server sends more than the {size} bytes that it announced");
                 return Err(HubError::Answer { url: url.into(), problem });
             }
             file.write_all(&buffer[..read]).map_err(failed)?;

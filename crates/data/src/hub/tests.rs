@@ -198,7 +198,7 @@ fn a_model_is_downloaded_once_and_then_needs_no_network() {
     // A lost file is fetched again, alone.
     fs::remove_file(folder.join("config.json")).unwrap();
     let missing = offline.model(&name(), &mut |_| {}).unwrap_err().to_string();
-    assert!(missing.contains("or not whole, in the cache"), "{missing}");
+    assert!(missing.contains("is missing or incomplete in the cache"), "{missing}");
     hub.model(&name(), &mut |_| {}).unwrap();
     assert!(log.lock().unwrap().len() <= downloads + 2);
 }
@@ -225,7 +225,7 @@ fn what_python_downloaded_is_found() {
         }
     });
     assert_eq!(files.unwrap(), found);
-    assert!(notes.contains("going on with what the cache has"), "{notes}");
+    assert!(notes.contains("going on with the files in the cache"), "{notes}");
 
     fs::create_dir(folder.join("trees")).unwrap();
     let tree = json!({"format_version": 1, "files": {

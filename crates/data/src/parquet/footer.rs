@@ -31,7 +31,7 @@ pub(super) fn read(file: &mut (impl Read + Seek), size: u64) -> Result<Vec<u8>, 
     }
     let start = place.checked_sub(length).ok_or_else(no_parquet)?;
     if length > MAX_BYTES {
-        return Err(format!("its footer has {length} bytes, at most {MAX_BYTES} are read"));
+        return Err(format!("its footer has {length} bytes, but at most {MAX_BYTES} are read"));
     }
     file.seek(SeekFrom::Start(start)).map_err(words)?;
     let mut footer = Vec::new();
@@ -47,7 +47,7 @@ fn check(children: &[usize]) -> Result<(), String> {
     let mut open: Vec<usize> = Vec::new();
     for (index, &count) in children.iter().enumerate() {
         if count > children.len() - index - 1 {
-            return Err("a group of its schema has more members than there are".into());
+            return Err("a group of its schema claims more members than there are".into());
         }
         if let Some(left) = open.last_mut() {
             *left -= 1;

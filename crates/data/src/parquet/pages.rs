@@ -134,15 +134,16 @@ impl Decompressed {
     fn admit(&self, page: &Page) -> Result<()> {
         let values = page.num_values();
         if values > MAX_VALUES {
-            let problem = format!("a page claims {values} values, at most {MAX_VALUES} are read");
+            let problem =
+                format!("a page claims {values} values, but at most {MAX_VALUES} are read");
             return Err(ParquetError::General(problem));
         }
         if self.in_lists && page.is_data_page() {
             let before = self.budget.in_lists.fetch_add(values.into(), Relaxed);
             if before + u64::from(values) > MAX_IN_LISTS {
                 return Err(ParquetError::General(format!(
-                    "the lists of a row group have more than {MAX_IN_LISTS} values: write it with \
-                     fewer rows to a group"
+                    "the lists of a row group have more than {MAX_IN_LISTS} values: write the file \
+                     with fewer rows per row group"
                 )));
             }
         }
@@ -206,7 +207,7 @@ pub(super) fn check_codec(codec: Compression) -> std::result::Result<(), String>
     match codec {
         Compression::LZ4 | Compression::LZO => Err(format!(
             "it is compressed with {codec}, expected ZSTD, SNAPPY, GZIP, BROTLI, LZ4_RAW or none: \
-             convert it, such as with the Python library pyarrow"
+             convert it, for example with the Python library pyarrow"
         )),
         _ => Ok(()),
     }

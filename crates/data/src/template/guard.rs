@@ -55,7 +55,7 @@ pub(super) fn check_source(source: &str, syntax: SyntaxConfig) -> Result<(), Err
         characters += u64::from(span.end_offset.saturating_sub(span.start_offset));
         if tokens > MAX_TOKENS || branches > MAX_TOKENS {
             return refuse(
-                "a tag of the template has more than 500 parts, or an `if` more branches",
+                "a tag of the template has more than 500 parts, or the template more than 500 `elif`",
             );
         }
     }

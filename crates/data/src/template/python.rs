@@ -160,7 +160,7 @@ pub(super) fn is_space(c: char) -> bool {
 }
 
 pub(super) fn not_iterable() -> Error {
-    Error::new(ErrorKind::InvalidOperation, "there is nothing to go over in `none`")
+    Error::new(ErrorKind::InvalidOperation, "`none` has no items to go over")
 }
 
 fn title(text: &str) -> String {
@@ -177,6 +177,6 @@ fn title(text: &str) -> String {
 }
 
 fn refused(what: &str) -> Error {
-    let problem = format!("Python does not know {what} of such values");
+    let problem = format!("Python refuses {what} for such values");
     Error::new(ErrorKind::InvalidOperation, problem)
 }

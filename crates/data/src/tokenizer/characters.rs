@@ -25,7 +25,7 @@ impl Tokenizer {
         {
             let id = vocabulary.len();
             if vocabulary.insert(byte_level(&token), id.into()).is_some() {
-                let problem = format!("{token:?} is there twice; name every character once");
+                let problem = format!("{token:?} is there twice; name each character once");
                 return Err(DataError::Tokenizer { place, problem });
             }
         }

@@ -114,12 +114,8 @@ fn burn_5212(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let longer_after = held()?;
     let grown = |before: u64, after: u64| vec![after.saturating_sub(before + ALLOWED) as f32];
     Ok(vec![
-        Array::with_expected(
-            "bytes too many while it runs",
-            grown(during, longer_during),
-            vec![0.0],
-        ),
-        Array::with_expected("bytes too many after it", grown(after, longer_after), vec![0.0]),
+        Array::with_expected("excess bytes during a run", grown(during, longer_during), vec![0.0]),
+        Array::with_expected("excess bytes after a run", grown(after, longer_after), vec![0.0]),
     ])
 }
 

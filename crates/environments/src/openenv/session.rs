@@ -190,7 +190,7 @@ impl Session {
         let text = self.socket().ask(message, self.time_limit);
         let text = text.map_err(|error| Lost::Connection(said(error, self.time_limit)))?;
         let value: Value = serde_json::from_str(&text).map_err(|error| {
-            Lost::Connection(format!("its answer to {kind} is no JSON: {error}"))
+            Lost::Connection(format!("its answer to {kind} is not JSON: {error}"))
         })?;
         let wrong = |what: &str| {
             let came = self.shown(&text);
@@ -357,11 +357,11 @@ fn said(error: Error, time_limit: Duration) -> String {
         }
         Error::Http(response) => {
             let status = response.status().as_u16();
-            format!("it answered with status {status} at /ws below that address")
+            format!("it answered with status {status} at /ws below its address")
         }
-        Error::Tls(error) => format!("{error}: does it speak TLS?"),
+        Error::Tls(error) => format!("{error}: does the server speak TLS?"),
         Error::Io(error) if error.to_string().contains("InvalidContentType") => {
-            "it does not speak TLS: is it http?".into()
+            "it does not speak TLS: should the address begin with http://?".into()
         }
         Error::ConnectionClosed | Error::AlreadyClosed => "it closed the connection".into(),
         error => error.to_string(),

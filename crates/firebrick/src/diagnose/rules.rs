@@ -71,8 +71,8 @@ fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     }
     let remedy = match recipe.reward_kind() {
         RewardKind::Command { .. } => {
-            "Mend the program of reward.program: give it a line by hand, as the book shows. Why it failed first is among the \
-             notes of the run."
+            "Mend the program of reward.program: give it a line by hand, as the book shows. The \
+             run's notes say why it failed first."
         }
         RewardKind::Environment { .. } => {
             "Look at the notes of the run, which say why the environment failed first."
@@ -81,8 +81,8 @@ fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             "Look at the notes of the run, which say why the judge failed first."
         }
         _ => {
-            "Look at the references: the verifier of reward.kind can't read them. Choose another reward.kind, or the \
-             column of the references (data.columns.reference)."
+            "Look at the references: the verifier of reward.kind can't read them. Choose another \
+             reward.kind, or another column for the references (data.columns.reference)."
         }
     };
     let mut evidence = Vec::new();
@@ -91,7 +91,9 @@ fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     }
     evidence.extend(ended.map(|why| format!("the run ended because {why}")));
     Some(Suspicion {
-        what: "The judge fails, and nothing is learnt from what it could not judge.".into(),
+        what: "The judge fails, and nothing is learnt from the completions that it could not \
+               judge."
+            .into(),
         evidence,
         remedy: remedy.into(),
         which: Some(Which::Verdict(Verdict::Error)),
@@ -109,8 +111,9 @@ fn skipped(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             steps.len()
         )],
         remedy: format!(
-            "Look for the completion to blame: firebrick replay, with skipped-step-{first:06}-0.json of the run's folder. If none is to blame by itself, lower \
-             optim.lr ({}) or optim.max_grad_norm ({}).",
+            "Find the completion to blame: run `firebrick replay` on \
+             skipped-step-{first:06}-0.json in the run's folder. If no completion is to blame by \
+             itself, lower optim.lr ({}) or optim.max_grad_norm ({}).",
             recipe.optim.lr, recipe.optim.max_grad_norm
         ),
         ..Suspicion::default()
@@ -145,8 +148,9 @@ fn still(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             ),
         ],
         remedy: format!(
-            "Raise optim.lr ({}): 1e-6 is usual for all weights of a large model, 1e-5 to 1e-4 for adapters, 1e-4 to 1e-3 \
-             for a model of a few million. A schedule may have taken it to 0 (optim.schedule, train.steps).",
+            "Raise optim.lr ({}): 1e-6 is usual for all weights of a large model, 1e-5 to 1e-4 for adapters, 1e-4 to \
+             1e-3 for a model of a few million. A schedule may have taken the rate to 0 (optim.schedule, \
+             train.steps).",
             recipe.optim.lr
         ),
         ..Suspicion::default()
@@ -169,12 +173,14 @@ fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     Some(Suspicion {
         what: "Sampler and trainer disagree about the probability of tokens.".into(),
         evidence: vec![format!(
-            "rollout/logprob_diff_mean is {difference:.3} where no completion is older than the weights; rounding makes 1e-7 in f32 and 1e-2 in bf16"
+            "rollout/logprob_diff_mean is {difference:.3} where no completion is older than the \
+             weights; rounding alone makes 1e-7 in f32 and 1e-2 in bf16"
         )],
         remedy: format!(
             "If you wrote the engine: let it sample at rollout.temperature ({}) and give log-probabilities at that \
-             temperature, over the whole vocabulary. If it is the engine of this program, try your device: firebrick doctor \
-             --suite. Meanwhile leave train.old_logprobs at \"auto\", which keeps the ratios right.",
+             temperature, over the whole vocabulary. If the engine is this program's, test your device: `firebrick \
+             doctor --suite`. Meanwhile leave train.old_logprobs at \"auto\", which keeps the ratios right while \
+             rollout.max_staleness is 0.",
             recipe.rollout.temperature
         ),
         ..Suspicion::default()
@@ -208,7 +214,7 @@ fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         return None;
     }
     Some(Suspicion {
-        what: "The steps are too large: one of them changes what the policy is.".into(),
+        what: "The steps are too large: a single step can throw the policy off.".into(),
         evidence: vec![
             format!(
                 "loss/approx_kl was {kl:.2} in step {step}, and above {LARGE} in {large} steps; some thousandths are usual"
@@ -216,8 +222,8 @@ fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             format!("up to {clipped:.2} of a step's tokens were clipped"),
         ],
         remedy: format!(
-            "Begin a new run with a tenth of optim.lr ({}), and again a tenth if it says the same: a policy that was thrown off does \
-             not come back by itself.",
+            "Begin a new run with a tenth of optim.lr ({}), and divide it by ten again if the \
+             finding comes back: a policy that was thrown off does not recover by itself.",
             recipe.optim.lr
         ),
         ..Suspicion::default()
@@ -241,7 +247,8 @@ fn cut_off(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         };
         return Some(Suspicion {
             what: format!(
-                "{} of the conversations come to no end: most of them meet environment.{met} = {value}.",
+                "{} of the conversations come to no end: most of them reach environment.{met} = \
+                 {value}.",
                 percent(share)
             ),
             evidence: vec![
@@ -249,7 +256,8 @@ fn cut_off(history: &History, recipe: &Recipe) -> Option<Suspicion> {
                 format!("environment/{name} is {:.2}", ended(name)),
             ],
             remedy: format!(
-                "Look at some: if they need more room, raise environment.{met}. A game that is lost at its last turn is no fault."
+                "Look at some of them: if they need more room, raise environment.{met}. A game \
+                 that is lost at its last turn is no fault."
             ),
             which: Some(Which::CutOff),
             ..Suspicion::default()
@@ -265,8 +273,9 @@ fn cut_off(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             ),
         ],
         remedy: format!(
-            "Raise rollout.max_completion_tokens, to {} at first. If the texts have their answer and go on all the same, the \
-             model does not know this prompt: set data.template or data.prompt to what it was trained on.",
+            "Raise rollout.max_completion_tokens, to {} at first. If the texts give their answer \
+             and go on all the same, the model does not know this form of prompt: set \
+             data.template or data.prompt to the form that it was trained on.",
             2 * limit
         ),
         which: Some(Which::CutOff),
@@ -287,8 +296,9 @@ fn unparsable(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         ),
         evidence: vec![format!("reward/unparsable is {share:.2} of the recent completions")],
         remedy: format!(
-            "Compare a text with what the verifier looks for (reward.kind). {} If it answers in another form, ask for the \
-             right one in data.prompt, or choose the reward.kind that reads it.",
+            "Compare a completion with the form that the verifier looks for (reward.kind). {} If \
+             the model answers in another form, ask for the right form in data.prompt, or choose \
+             the reward.kind that reads the model's form.",
             taught(recipe)
         ),
         which: Some(Which::Verdict(Verdict::Unparsable)),
@@ -306,8 +316,9 @@ fn taught(recipe: &Recipe) -> &'static str {
     }
 }
 
-const TEMPLATE: &str = "If the model writes nonsense, it reads something that it was never taught: use its chat template \
-    (data.template = \"chat\"), or the very form of prompt that it was trained on (data.prompt).";
+const TEMPLATE: &str = "If the model writes nonsense, it reads a form of prompt that it was never taught: use its \
+                        chat template (data.template = \"chat\"), or the very form that it was trained on \
+                        (data.prompt).";
 
 /// Looks at step 1, because only the first steps show the form that a policy must learn before the task.
 fn form(history: &History, recipe: &Recipe) -> Option<Suspicion> {
@@ -345,8 +356,9 @@ fn one_answer(history: &History, _: &Recipe) -> Option<Suspicion> {
             "{:?} was given {} times in the recent steps, to prompts with {} different right answers",
             given.answer, given.completions, given.references
         )],
-        remedy: "Look at their verdicts below. If they are right, the judge accepts this answer to everything, or nearly all references are \
-                 the same. If they are wrong, the policy has collapsed into it: begin a new run with a lower optim.lr and a higher \
+        remedy: "Look at the verdicts of these completions (`firebrick diagnose` shows some). If they are right, the \
+                 judge accepts this answer to everything, or nearly all references are the same. If they are wrong, \
+                 the policy has collapsed into this answer: begin a new run with a lower optim.lr and a higher \
                  loss.clip_ratio_high."
             .into(),
         which: Some(Which::Any),
@@ -363,7 +375,7 @@ fn too_hard(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     }
     Some(Suspicion {
         what: format!(
-            "{} of the groups have no right completion: nothing in them can be learnt from.",
+            "{} of the groups have no right completion: nothing can be learnt from them.",
             percent(share)
         ),
         evidence: vec![
@@ -432,7 +444,10 @@ fn entropy_gone(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             format!("loss/entropy fell from {first:.3} in the first steps to {now:.3}"),
             format!("reward/accuracy is {accuracy:.3}, and was {before:.3} before"),
         ],
-        remedy: format!("{higher} Go on from a checkpoint in which the entropy was higher, or begin a new run: it does not come back by itself."),
+        remedy: format!(
+            "{higher} Go on from a checkpoint in which the entropy was higher, or begin a new run: \
+             entropy does not come back by itself."
+        ),
         which: Some(Which::WithoutSpread),
         ..Suspicion::default()
     })
@@ -454,8 +469,9 @@ fn entropy_grows(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             format!("reward/accuracy is {accuracy:.3}, and was {best:.3}"),
         ],
         remedy: format!(
-            "Lower optim.lr ({}) and loss.clip_ratio_high ({}), and go on from a checkpoint of the time when the accuracy was higher, or begin \
-             a new run. With checkpoint.best = true the best one stays.",
+            "Lower optim.lr ({}) and loss.clip_ratio_high ({}), and go on from a checkpoint with a \
+             higher accuracy, or begin a new run. checkpoint.best = true keeps the best \
+             checkpoint.",
             recipe.optim.lr,
             recipe.loss.kind.clip_ratios().1
         ),
@@ -475,13 +491,14 @@ fn length_grows(history: &History, _: &Recipe) -> Option<Suspicion> {
         return None;
     }
     Some(Suspicion {
-        what: "The completions grow longer, and not better.".into(),
+        what: "The completions grow longer, but not better.".into(),
         evidence: vec![
             format!("rollout/length_mean rose from {first:.0} to {now:.0}"),
             format!("reward/accuracy was {before:.3} in the first steps and is {accuracy:.3}"),
         ],
-        remedy: "Look at what fills them. Make length cost something (reward.overlong, reward.length), and set loss.aggregation = \
-                 \"token_mean\": a mean per completion lets long wrong ones off lightly."
+        remedy: "Look at what fills the completions. Make length cost something (reward.overlong, reward.length), \
+                 and set loss.aggregation = \"token_mean\": a mean per completion lets long wrong completions off \
+                 lightly."
             .into(),
         which: Some(Which::Verdict(Verdict::Wrong)),
         ..Suspicion::default()

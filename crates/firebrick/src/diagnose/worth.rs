@@ -33,7 +33,7 @@ pub(super) fn by_form(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         evidence: vec![
             format!("reward/part/{} rose from {first:.2} to {now:.2}", part.name),
             format!(
-                "{} of the recent completions are right, and {} were at first",
+                "{} of the recent completions are right; at first it was {}",
                 percent(right),
                 percent(before)
             ),
@@ -100,18 +100,19 @@ pub(super) fn flat(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         format!("eval/heldout_accuracy was {first:.3} at first and is {now:.3}")
     }));
     evidence.push(format!(
-        "{} of the recent groups were filtered: they have no spread",
+        "{} of the recent groups were filtered, because their rewards had no spread",
         percent(filtered)
     ));
     let remedy = match filtered > MOST {
         true => format!(
-            "Take prompts of which the model answers some right and not all: only such groups teach. A larger rollout.group_size ({}) \
-             finds spread in more of them.",
+            "Take prompts that the model answers right in some completions and wrong in others: \
+             only their groups teach. A larger rollout.group_size ({}) finds spread in more \
+             groups.",
             recipe.rollout.group_size
         ),
         false => format!(
-            "Raise optim.lr ({}) threefold, and again if loss/approx_kl stays below some thousandths. If that is no help, look at the \
-             completions: the judge may reward something else than what you want.",
+            "Raise optim.lr ({}) threefold, and again if loss/approx_kl stays below some thousandths. If that is no \
+             help, look at the completions: the judge may reward something else than you want.",
             recipe.optim.lr
         ),
     };
@@ -139,7 +140,8 @@ pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     if waiting > WAITING * step {
         let judge = match recipe.reward_kind() {
             RewardKind::Command { .. } => {
-                "Let more copies of it judge at once (reward.processes), or make the program of reward.program faster."
+                "Let more copies of the program judge at once (reward.processes), or make the \
+                 program of reward.program faster."
             }
             RewardKind::Model { .. } => {
                 "Let the reward model score more at once (reward.batch_tokens), or take a smaller one."
@@ -172,8 +174,9 @@ pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     Some(Suspicion {
         what: format!("{phase} has become slow, at completions of about the same length."),
         evidence: vec![format!("{name} was {first:.0} in the first steps and is {now:.0}")],
-        remedy: "Look for another program on the processor or the GPU, for a machine that swaps (memory/peak_bytes against \
-                 its memory), and for heat. `firebrick bench` says what the device reaches alone."
+        remedy: "Look for another program on the processor or the GPU, for a machine that swaps \
+                 (compare memory/peak_bytes with its memory), and for heat. `firebrick bench` says \
+                 how fast the device is alone."
             .into(),
         ..Suspicion::default()
     })

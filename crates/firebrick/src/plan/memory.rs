@@ -52,7 +52,8 @@ pub fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
     }
     let (peak, moment) = plan.peak();
     Some(format!(
-        "this may not fit: about {} are needed ({}), {} are there; firebrick plan tells more",
+        "the run may not fit into the memory: about {} are needed ({}), {} are there; `firebrick \
+         plan` shows more",
         gibibytes(peak),
         moment.name(),
         gibibytes(there)

@@ -27,8 +27,8 @@ impl<M: PolicyModel> Run<M> {
         let drawn = train.steps as f64 * sampling.prompts_per_step as f64;
         if drawn < wanted {
             self.note(&format!(
-                "train.epochs = {} takes {wanted:.0} prompts, of which train.steps = {} draws {drawn:.0} if \
-                 no group is filtered: raise train.steps to get there",
+                "train.epochs = {} takes {wanted:.0} prompts, but train.steps = {} draws only \
+                 {drawn:.0} if no group is filtered: raise train.steps",
                 train.epochs.unwrap_or(0.0),
                 train.steps
             ));
@@ -46,7 +46,7 @@ impl<M: PolicyModel> Run<M> {
         if errors > 0.0 {
             self.note(&format!(
                 "step {step}: {errors} of {completions} completions could not be judged ({:.1} %) and are left out; \
-                 reward/error in the metrics has their number at each step",
+                 the metric reward/error counts them at each step",
                 100.0 * errors / completions.max(1) as f64
             ));
         }
@@ -71,8 +71,8 @@ impl<M: PolicyModel> Run<M> {
             now.push("smaller pieces of attention and head".into());
         }
         self.note(&format!(
-            "{}: the device had no memory for an update, which was cut smaller and done again, with the \
-             same result to rounding; from here on with {}",
+            "{}: the device had no memory for an update, which was cut smaller and done again, \
+             with the same result up to rounding; from here on with {}",
             self.phase,
             now.join(", ")
         ));

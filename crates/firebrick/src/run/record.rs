@@ -94,9 +94,7 @@ impl<M: PolicyModel> Run<M> {
             let recipe = self.recipe.clone();
             lock(&self.journal).store.later(move |store| match diagnose::alarms(store, &recipe) {
                 Ok(lines) => (!lines.is_empty()).then(|| lines.join("\n")),
-                Err(error) => {
-                    Some(format!("what may be wrong with the run can't be told: {error}"))
-                }
+                Err(error) => Some(format!("the run could not be checked for faults: {error}")),
             });
         }
     }
@@ -136,7 +134,9 @@ impl<M: PolicyModel> Run<M> {
             Ok(Some(last)) => Some(format!(
                 "run.db has more than {max_megabytes} MB (record.max_megabytes): completions up to step {last} were removed from it"
             )),
-            Err::<_, RunError>(error) => Some(format!("run.db grows: {error}")),
+            Err::<_, RunError>(error) => {
+                Some(format!("run.db grows, because old records could not be removed: {error}"))
+            }
         });
     }
 }

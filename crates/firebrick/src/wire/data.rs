@@ -307,7 +307,8 @@ fn problems(
             let count = data.heldout_size.min(train.len() / 2);
             if count < data.heldout_size {
                 let _ = notes.send(format!(
-                    "data.heldout_size = {}: {} has {} rows, and half of them at most are held out: {count}{}",
+                    "data.heldout_size = {}: {} has {} rows, and at most half of them are held \
+                     out: {count}{}",
                     data.heldout_size,
                     path.display(),
                     train.len(),

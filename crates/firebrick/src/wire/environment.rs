@@ -186,7 +186,7 @@ impl Talking {
             let heard = heard.map_err(fault)?;
             if reply.over || !rest[end..].starts_with(&heard) {
                 return Err(fault(format!(
-                    "the environment says {:?} after {:?}, and the solution goes on with {:?}",
+                    "the environment says {:?} after {:?}, but the solution goes on with {:?}",
                     reply.heard,
                     text(&rest[..end]),
                     text(&rest[end..])
@@ -197,7 +197,7 @@ impl Talking {
             mask[begins..begin].fill(false);
         }
         Err(fault(format!(
-            "it takes more turns than environment.max_turns = {}",
+            "the solution takes more turns than environment.max_turns = {}",
             self.turns.max_turns
         )))
     }
@@ -244,7 +244,7 @@ pub(super) fn openings(
                 let (reference, difficulty) = (String::new(), String::new());
                 return Ok(Problem { id, question, reference, worked: None, difficulty });
             }
-            Ok(_) => "it begins without a word, expected the prompt".into(),
+            Ok(_) => "the episode begins without a word, expected the prompt".into(),
             Err(failed) => failed.to_string(),
         };
         // After one failure no more episodes are begun.
@@ -275,8 +275,8 @@ pub(super) fn tell_alike(problems: &[Problem], notes: &Sender<String>) {
     };
     if others.iter().all(|problem| problem.question == first.question) {
         let _ = notes.send(
-            "all episodes of the environment open with the same words: nothing shows whether each is another one, and the \
-             same one for all completions of a group"
+            "all episodes of the environment open with the same words: nothing shows whether each \
+             prompt gets its own episode, and all completions of a group get the same one"
                 .into(),
         );
     }

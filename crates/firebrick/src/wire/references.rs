@@ -76,8 +76,8 @@ pub(super) fn check(
     }
     if count > 0 {
         let _ = notes.send(format!(
-            "{key}: the verifier finds {count} of {of} references right in no form, such as {first}: their prompts teach \
-             nothing"
+            "{key}: the verifier rejects {count} of {of} references as answers to their own \
+             prompts, such as {first}: these prompts teach nothing"
         ));
     }
     Ok(())

@@ -34,7 +34,9 @@ impl fmt::Display for Unread {
             Unread::Command(name) => write!(f, "the command `\\{name}` is not known"),
             Unread::Sign(sign) => write!(f, "the sign {sign:?} has no place in a formula"),
             Unread::Words(words) => write!(f, "the words `{words}` stand where a number should"),
-            Unread::Misplaced(at) => write!(f, "something is missing or too much at sign {at}"),
+            Unread::Misplaced(at) => {
+                write!(f, "something is missing or too much at token {at}, counted from 0")
+            }
             Unread::TooDeep => write!(f, "it is nested deeper than {MAX_DEPTH}"),
             Unread::TooLong => write!(f, "it is too long"),
             Unread::OverBudget => write!(f, "the budget ran out while it was read"),

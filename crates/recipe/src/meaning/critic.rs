@@ -16,7 +16,7 @@ impl Checks<'_> {
                     "critic.kind is \"separate\", expected \"head\" for model.dtype = \"float16\""
                         .into(),
                     "its own trunk's gradients are not scaled",
-                    "small gradients would be lost: take the other kind or another format",
+                    "small gradients would be lost: choose the other kind, or another model.dtype",
                 );
             }
             if recipe.rollout.group_size == 1 && recipe.sampling.dynamic != Dynamic::Off {

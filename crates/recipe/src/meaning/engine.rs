@@ -12,10 +12,12 @@ impl Checks<'_> {
             self.fail(
                 &["loss.importance_range"],
                 format!(
-                    "loss.importance_range is [{low:?}, {high:?}], expected a number from 0 to below 1 and one above 1"
+                    "loss.importance_range is [{low:?}, {high:?}], expected a number from 0 to \
+                     below 1, and a number above 1"
                 ),
-                "would leave out what both policies write alike",
-                "[0.5, 2.0] leaves out what is half or twice as likely, token by token",
+                "would leave out completions that both policies write alike",
+                "[0.5, 2.0] leaves out completions whose tokens are on average less than half or \
+                 more than twice as likely",
             );
         }
     }
@@ -56,8 +58,9 @@ impl Checks<'_> {
             self.fail(
                 &["rollout.engine.servers"],
                 format!("rollout.engine.servers has {twice} twice"),
-                "one server is no two",
-                "name each server once; rollout.max_sequences says how much each does at once",
+                "named once before",
+                "name each server once; rollout.max_sequences says how many completions each \
+                 samples at once",
             );
         }
         // The log-probabilities that come with the tokens would belong to another distribution than the trainer's.
@@ -68,18 +71,21 @@ impl Checks<'_> {
             };
             self.fail(
                 &[key, "rollout.engine"],
-                format!("{key} is {value}, expected none with rollout.engine"),
+                format!(
+                    "{key} is {value}, expected no such limit with the servers of rollout.engine"
+                ),
                 "cuts the distribution that is trained on",
-                "remove it: what servers say of tokens they draw from a part of the vocabulary is not what the trainer \
-                 computes",
+                "remove it: servers that draw from a part of the vocabulary give other \
+                 log-probabilities than the trainer computes",
             );
         }
         if self.recipe.model.path.is_none() {
             self.fail(
                 &["rollout.engine", "model.new"],
-                "rollout.engine is set for a model that is new, expected one with a `path`".into(),
+                "rollout.engine is set for a new model, expected a model with a `path`".into(),
                 "no server can begin with it",
-                "a run with train.steps = 1 and optim.lr = 0.0 makes its checkpoint, which servers and a recipe can begin with",
+                "first make a checkpoint of the new model, in a run with train.steps = 1 and \
+                 optim.lr = 0.0 and without servers; servers and a recipe can begin with it",
             );
         }
     }

@@ -38,7 +38,9 @@ impl Checks<'_> {
         if self.recipe.data.task == Some(Task::Environment) && !self.recipe.eval.sets.is_empty() {
             self.fail(
                 &["eval.sets", "data.task"],
-                "eval.sets has questions of files, expected none beside data.task.kind = \"environment\"".into(),
+                "eval.sets has questions from files, expected none with data.task.kind = \
+                 \"environment\""
+                    .into(),
                 "are no episodes of the environment",
                 "leave eval.sets out; data.heldout_size says how many episodes are held out",
             );
@@ -53,7 +55,8 @@ impl Checks<'_> {
             self.fail(
                 &["reward.kind", "environment.kind"],
                 format!(
-                    "reward.kind is \"environment\" and environment.kind \"{}\", expected one that gives rewards",
+                    "reward.kind is \"environment\" and environment.kind is \"{}\", expected an \
+                     environment that gives rewards",
                     kind.name()
                 ),
                 "would get no reward from it",
@@ -77,7 +80,7 @@ impl Checks<'_> {
             self.fail(
                 &["environment.servers"],
                 format!("environment.servers has {server} twice"),
-                "one server is no two",
+                "named once before",
                 "name each server once; environment.sessions says how many episodes each plays at once",
             );
         }

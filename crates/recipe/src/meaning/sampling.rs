@@ -12,8 +12,8 @@ impl Checks<'_> {
                 &["sampling.memory", "rollout.group_size"],
                 "sampling.memory is set, expected only with rollout.group_size above 1".into(),
                 "would skip every prompt",
-                "it predicts which groups have no spread, and a group of one never has: remove it, or \
-                 sample more completions per prompt",
+                "the memory predicts which groups have no spread, and a group of one never has \
+                 any: remove it, or sample more completions per prompt",
             );
         }
     }
@@ -37,7 +37,8 @@ impl Checks<'_> {
                 ),
                 "every prompt would be skipped",
                 &format!(
-                    "the usual 0.01 is a hundredth of that of 1.0 and -1.0; here a hundredth is {:?}",
+                    "the usual 0.01 is a hundredth of the largest variance of 1.0 and -1.0; here a \
+                     hundredth is {:?}",
                     short(0.01 * largest)
                 ),
             );

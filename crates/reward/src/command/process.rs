@@ -84,7 +84,7 @@ impl Process {
             reaped: None,
         };
         let (Some(mut stdin), Some(stdout), Some(mut errors)) = pipes else {
-            return Err(io::Error::other("the pipes to it are missing"));
+            return Err(io::Error::other("the pipes to the program are missing"));
         };
         spawn("verifier stdin", move || {
             while let Ok(request) = asked.recv() {
@@ -184,7 +184,7 @@ impl Process {
         let _ = self.stderr_read.recv_timeout(Duration::from_millis(100));
         let mut kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(kept.make_contiguous()).trim().to_owned();
-        if text.is_empty() { text } else { format!("; its last words: {text}") }
+        if text.is_empty() { text } else { format!("; its stderr ended with: {text}") }
     }
 }
 

@@ -87,9 +87,9 @@ impl Talk {
         if let Some(reward) = reward {
             let sum = self.outcome.reward.unwrap_or(0.0) + reward;
             if !sum.is_finite() {
-                return Ok(
-                    self.fail(format!("its rewards add up to {sum}, expected a finite number"))
-                );
+                return Ok(self.fail(format!(
+                    "the environment's rewards add up to {sum}, expected a finite number"
+                )));
             }
             self.outcome.reward = Some(sum);
         }

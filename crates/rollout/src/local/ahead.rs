@@ -153,6 +153,6 @@ fn copy_of(tokens: &Tensor<1, Int>) -> Tensor<1, Int> {
 
 fn refused(said: String) -> RolloutError {
     RolloutError::Device(format!(
-        "steps could not be recorded or repeated, so set rollout.graphs = false: {said}"
+        "a step could not be recorded or repeated: {said}; set rollout.graphs = false"
     ))
 }

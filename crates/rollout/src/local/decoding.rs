@@ -143,7 +143,8 @@ impl<M: PolicyModel> Decoding<M> {
         ids.sort_unstable();
         let twice = ids.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
         if let Some(id) = twice.or(ids.into_iter().find(|id| self.open.contains_key(id))) {
-            let problem = "has the id of another in flight, expected one of its own".into();
+            let problem =
+                "has the id of another request in flight, expected an id of its own".into();
             return Err(RolloutError::Request { id, problem });
         }
         for request in requests {

@@ -54,7 +54,9 @@ pub(crate) fn load_memory(
         .map_err(|error| fault(format!("is not a whole safetensors file: {error}")))?;
     let column = |name: &str, dtype: Dtype| match file.tensor(name) {
         Ok(view) if view.dtype() == dtype => Ok(view.data()),
-        _ => Err(fault(format!("has no column \"{name}\" of {dtype:?}: it is no prompt memory"))),
+        _ => {
+            Err(fault(format!("has no column \"{name}\" of {dtype:?}: it is not a prompt memory")))
+        }
     };
     let ids = column("id", Dtype::U64)?.as_chunks::<8>().0;
     let of_four = |name: &str, dtype| {
@@ -76,7 +78,8 @@ pub(crate) fn load_memory(
     for (index, id) in ids.iter().enumerate() {
         let numbers = [variance, right, wrong].map(|column| f32::from_le_bytes(column[index]));
         if numbers.iter().any(|number| !number.is_finite() || *number < 0.0) {
-            let problem = format!("holds {numbers:?} for a prompt, expected numbers from 0");
+            let problem =
+                format!("holds {numbers:?} for a prompt, expected finite numbers of at least 0");
             return Err(fault(problem));
         }
         let [variance, right, wrong] = numbers;
@@ -85,7 +88,7 @@ pub(crate) fn load_memory(
     }
     match prompts {
         Some(prompts) if prompts != records.len() => Err(fault(format!(
-            "is a memory of {} prompts, but state.json beside it expects one of {prompts}",
+            "is a memory of {} prompts, but state.json beside it expects {prompts}",
             records.len()
         ))),
         _ => Ok(PromptMemory { records }),

@@ -194,14 +194,14 @@ impl NamedState {
                 name.rsplit_once('.').and_then(|(path, part)| Some((*by_path.get(path)?, part)));
             let Some((parameter, part)) = known else {
                 return Err(format!(
-                    "has \"{name}\", which the model lacks: it is another model's"
+                    "has \"{name}\", which the model lacks: the file is another model's"
                 ));
             };
             let part = part.strip_suffix(SCALES).or(part.strip_suffix(TURN)).unwrap_or(part);
             if parts(parameter).iter().all(|known| known.name() != part) {
                 return Err(format!(
-                    "has \"{name}\", which this optimizer does not keep: it is another optimizer's. \
-                     Go on with the optimizer that the run began with, or begin a new run"
+                    "has \"{name}\", which this optimizer does not keep: the file is another \
+                     optimizer's. Go on with the optimizer that the run began with, or begin a new run"
                 ));
             }
         }

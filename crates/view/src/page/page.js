@@ -294,7 +294,7 @@ async function look() {
         await offerRows(state.rows);
         if (state.going) wait = OFTEN;
     } catch (error) {
-        const ended = "The watcher has ended; the page shows what was last seen.";
+        const ended = "The watcher has ended; the page shows the last state that it saw.";
         tell(byId("status"), error instanceof Refusal ? error.message : ended);
     }
     seen.looking = false;

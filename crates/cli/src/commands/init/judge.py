@@ -1,4 +1,4 @@
-"""Right is an answer of two to six letters that begins as the question's word does.
+"""An answer is right if it has two to six letters and begins with the word's first letter.
 
 Firebrick writes one completion a line, as JSON: the row's question, what the model read (prompt), the row's
 answer if it has one (reference), the completion, and how it ended (finish: stop or length). It reads one line of JSON back.
@@ -11,7 +11,7 @@ import sys
 
 
 def score(question: str, completion: str, finish: str = "stop") -> float:
-    """What a completion is worth, from 0 to 1."""
+    """Returns the worth of a completion, from 0 to 1."""
     if finish != "stop" or not re.fullmatch("[a-z]{2,6}", completion):
         return 0.0
     return float(completion[0] == question[0])

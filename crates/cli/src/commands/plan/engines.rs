@@ -80,7 +80,7 @@ pub(super) fn table(engines: &Engines, name: &str) -> String {
     );
     let _ = writeln!(
         text,
-        "longest    a completion of the most tokens takes {} alone, however many servers there are",
+        "longest    the longest completion alone takes {}, however many servers there are",
         duration(engines.longest_seconds)
     );
     let gigabytes = engines.published / 1e9;
@@ -93,7 +93,7 @@ pub(super) fn table(engines: &Engines, name: &str) -> String {
     let balanced = engines.balanced();
     for servers in counts(balanced) {
         let [apart, together] = engines.step_seconds(servers);
-        let mark = if servers == balanced { "  as long as the trainer" } else { "" };
+        let mark = if servers == balanced { "  sampling as long as training" } else { "" };
         let _ = writeln!(
             text,
             "{servers:>8} {:>10} {:>10} {:>22} {:>22}{mark}",
@@ -103,8 +103,9 @@ pub(super) fn table(engines: &Engines, name: &str) -> String {
             duration(together)
         );
     }
-    text += "\nBy arithmetic: of a card's peaks 40 % of the operations in an update, 60 % of the bandwidth in decoding. A \
-             model of less than a billion is slower: its launches are not counted.\n";
+    text += "\nBy arithmetic, with 40 % of a card's peak operations in an update and 60 % of its \
+             peak bandwidth in decoding. A model of less than a billion parameters is slower, \
+             because launches are not counted.\n";
     text
 }
 

@@ -118,7 +118,7 @@ fn verdict(judged: &Judged) -> String {
         None => name,
         Some(Certainty::Proved) => format!("{name}, proved"),
         Some(Certainty::Probable { bits }) => {
-            format!("{name}, but for a chance below 2^-{bits}")
+            format!("{name}, with a chance of error below 2^-{bits}")
         }
         Some(Certainty::Undecided) => format!("{name}, undecided"),
     }

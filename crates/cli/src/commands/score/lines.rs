@@ -118,10 +118,7 @@ impl Line {
     /// Reads the row in this line. The error says where the line is and what is wrong with it.
     pub(super) fn row(&self) -> Result<Row, String> {
         let Some(bytes) = &self.bytes else {
-            return Err(format!(
-                "{}: it is longer than the {MAX_LINE} bytes that are read",
-                self.place()
-            ));
+            return Err(format!("{}: the line is longer than {MAX_LINE} bytes", self.place()));
         };
         Row::parse(bytes).map_err(|error| match error.column {
             0 => format!("{}: {}", self.place(), clip(&error.problem)),

@@ -52,7 +52,7 @@ impl Row {
         if !line.starts_with(b"{") {
             return Err(RowError {
                 column: 0,
-                problem: "every line is one JSON object".to_owned(),
+                problem: "expected one JSON object per line".to_owned(),
             });
         }
         serde_json::from_slice(line).map_err(|error| {
@@ -60,7 +60,7 @@ impl Row {
             // The message always names line 1, because every line is a text of its own.
             let problem = message.rsplit_once(" at line ").map_or(&*message, |(what, _)| what);
             // The message about a value of the wrong kind says enough.
-            let remedy = if error.is_data() { "" } else { "; every line is one JSON object" };
+            let remedy = if error.is_data() { "" } else { "; expected one JSON object per line" };
             RowError { column: error.column(), problem: format!("{problem}{remedy}") }
         })
     }
@@ -101,7 +101,7 @@ fn gold<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
             let exact = !number.is_f64() || digits.filter(u8::is_ascii_digit).count() <= DIGITS;
             exact.then_some(text).ok_or_else(|| {
                 D::Error::custom(
-                    "the gold answer has more digits than a JSON number keeps, write it in quotes",
+                    "the gold answer has more digits than a JSON number keeps; write it in quotes",
                 )
             })
         }

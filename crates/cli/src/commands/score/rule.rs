@@ -249,8 +249,8 @@ fn judge_text(mode: Mode, verifier: &dyn Verifier, gold: &str, response: &str) -
     let score = verifier.score(&prompt, &completion);
     let place = mode.place();
     let why = match score.verdict {
-        Verdict::Right => format!("what stands {place} is the gold answer, as texts"),
-        Verdict::Wrong => format!("what stands {place} is not the gold answer, as texts"),
+        Verdict::Right => format!("the answer {place} is the gold answer"),
+        Verdict::Wrong => format!("the answer {place} is not the gold answer"),
         Verdict::Unparsable => format!("there is no answer {place}"),
         Verdict::OverBudget => "the budget ran out".to_owned(),
         Verdict::Error => "the gold answer can't be read".to_owned(),

@@ -1,16 +1,12 @@
-//! The commands of the pages: the program takes the arguments of each, and the built-in recipe that it names has the
-//! keys that it sets. Most commands take minutes, a card, or files that the reader has, so they are not run here.
+//! The program takes the arguments of each command, and the built-in recipe that it names has the keys that it sets.
 
-#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
-
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use clap::Parser as _;
 use firebrick::Recipe;
 use firebrick_cli::commands::Arguments;
+
+use crate::pages;
 
 /// The settings that a page sets wrongly on purpose.
 const MISSPELT: [&str; 1] = ["rollout.group_siz=4"];
@@ -117,24 +113,4 @@ fn words(line: &str) -> Vec<String> {
         words.push(word);
     }
     words
-}
-
-/// The pages that have commands.
-fn pages() -> Vec<PathBuf> {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut pages: Vec<PathBuf> =
-        ["README.md", "CONTRIBUTING.md"].map(|page| repository.join(page)).to_vec();
-    let mut folders = vec![repository.join("book/src")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "md") {
-                pages.push(path);
-            }
-        }
-    }
-    pages.sort();
-    pages
 }
