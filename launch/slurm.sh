@@ -17,6 +17,10 @@
 #SBATCH --open-mode=append
 set -euo pipefail
 
+if [ $# != 2 ]; then
+    echo "expected a recipe and a model: sbatch $0 recipe.toml MODEL" >&2
+    exit 2
+fi
 recipe=$1 model=$2
 name=$(basename "$recipe" .toml)
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")

@@ -4,9 +4,7 @@ use std::path::Path;
 
 use firebrick::{INTERRUPTED, reason};
 use firebrick_device::Name;
-use firebrick_runs::Summary;
-
-use crate::shell::word;
+use firebrick_runs::{Summary, resume, word};
 
 /// Returns the rows, aligned in three columns. A value that was not measured has no row.
 pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String> {
@@ -52,9 +50,6 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
 /// is to go on.
 pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>) -> Vec<String> {
     let Some(run) = &summary.folder else { return Vec::new() };
-    let path_word = |path: &Path| word(&path.display().to_string());
-    let runs = run.parent().filter(|runs| *runs != Path::new("runs"));
-    let runs = runs.map_or_else(String::new, |runs| format!(" --runs {}", path_word(runs)));
     // More steps would not prolong a run that ended because it had seen its data or reached its accuracy.
     let more = match summary.stopped_because.as_str() {
         INTERRUPTED => Some(String::new()),
@@ -64,12 +59,12 @@ pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>
     let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
     let mut lines = vec![String::new(), "next:".into()];
     if let Some(checkpoint) = &summary.checkpoint {
-        let (checkpoint, prompt) = (path_word(checkpoint), word(prompt.unwrap_or("…")));
+        let checkpoint = word(&checkpoint.display().to_string());
+        let prompt = word(prompt.unwrap_or("…"));
         lines.push(format!("  firebrick eval {checkpoint} --samples 8"));
         lines.push(format!("  firebrick generate {checkpoint} --prompt {prompt}{device}"));
     }
-    let recipe = path_word(&run.join("recipe.toml"));
-    lines.extend(more.map(|more| format!("  firebrick train {recipe}{runs} --resume{more}")));
+    lines.extend(more.map(|more| format!("  {}{more}", resume(run))));
     lines
 }
 

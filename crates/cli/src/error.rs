@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use firebrick_runs::resume;
 use firebrick_view::ViewError;
 
 use crate::commands::is_file_name;
@@ -220,7 +221,7 @@ impl ProgramError {
                 format!("the other forms are printed: for a file, end the command with > {}", out.display())
             }
             ProgramError::NotFinished { run } => {
-                format!("`firebrick train {}/recipe.toml --resume` goes on with it", run.display())
+                format!("`{}` goes on with it", resume(run))
             }
             ProgramError::TooManyRuns => "add --web, or give one run".into(),
             ProgramError::View(ViewError::Listen { .. }) => {

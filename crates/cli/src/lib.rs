@@ -30,7 +30,6 @@ mod json;
 mod machine;
 mod message;
 mod names;
-mod shell;
 pub mod terminal;
 mod version;
 

@@ -284,6 +284,29 @@ fn recipes_fit_the_cards_that_they_name() {
     }
 }
 
+/// Pages show plans, and the drivers of cards, as the program prints them.
+#[test]
+fn plans_and_drivers_on_pages_are_the_program_s() {
+    let place = published();
+    let page = |name: &str| {
+        fs::read_to_string(repository(&format!("book/src/{name}"))).unwrap().replace("\r\n", "\n")
+    };
+    let model = "model.path=Qwen/Qwen2.5-0.5B-Instruct";
+    let plan = ["plan", "gsm8k", "--set", model];
+    let smaller = [&plan[..], &["--set", "train.micro_batch_tokens=4096", "--memory", "22GiB"]];
+    let longest = [&plan[..], &["--memory", "12GiB", "--fit"]];
+    for arguments in [smaller.concat(), longest.concat()] {
+        let said = place.succeed(&arguments).stdout;
+        assert!(page("memory.md").contains(&said), "memory.md shows another plan than\n{said}");
+    }
+    let said = place.succeed(&["doctor", "--drivers"]).stdout;
+    let page = page("install.md");
+    let shown = page.split("```text\nDebian, Ubuntu\n").nth(1).unwrap();
+    for line in shown.lines().take_while(|line| !line.contains('…')) {
+        assert!(said.lines().any(|other| other == line), "install.md shows {line:?}, not\n{said}");
+    }
+}
+
 /// The headers of these recipes name the memory that a plan computes for the published shapes of their models.
 #[test]
 fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {

@@ -11,7 +11,7 @@ use firebrick_environments::OpenEnvError;
 use firebrick_models::{CheckpointError, Compute};
 use firebrick_reward::RewardError;
 use firebrick_rollout::RolloutError;
-use firebrick_runs::RunError;
+use firebrick_runs::{RunError, resume};
 use firebrick_servers::PoolError;
 use firebrick_train::TrainError;
 
@@ -527,15 +527,15 @@ impl Error {
             Error::NoTarget => {
                 "add projections of the attention, such as q_proj; experts have no adapters".into()
             }
-            Error::Adapters { .. } => "leave model.lora.modules_to_save out".into(),
+            Error::Adapters { .. } => "leave model.lora.modules_to_save out, or choose another adapter in model.path".into(),
             Error::NoExperts => "leave it out, or set it to 0".into(),
             Error::Context { .. } => "lower rollout.max_completion_tokens".into(),
             Error::NoPrompts { remedy, .. } => (*remedy).to_owned(),
             Error::Changed { run, .. } => format!(
-                "to go on with the old settings: `firebrick train {} --resume`; otherwise give the \
+                "to go on with the old settings: `{}`; otherwise give the \
                  run another name to begin anew, or start a new run from this run's weights: \
                  model.path = \"{}\"",
-                run.join("recipe.toml").display(),
+                resume(run),
                 run.join("checkpoints/…").display()
             ),
             Error::Damaged { checkpoint, .. } => format!(

@@ -9,6 +9,7 @@
 //! else is made from, and a [`Writer`] writes it while the run goes on. [`Summary`] is the result in a few
 //! numbers. Nothing here knows the algorithm.
 
+mod command;
 mod error;
 mod folder;
 mod store;
@@ -16,6 +17,7 @@ mod summary;
 mod sums;
 mod writer;
 
+pub use command::{resume, word};
 pub use error::RunError;
 pub use folder::{RunFolder, publish_folder, write_atomically};
 pub use store::{

@@ -43,7 +43,7 @@ impl TensorFile {
         file.read_exact(&mut length).map_err(unreadable)?;
         if length == *b"version " {
             return Err(damaged(
-                "it begins as a pointer of Git LFS: git lfs pull fetches the file".into(),
+                "it is a pointer of Git LFS: fetch the file with git lfs pull".into(),
             ));
         }
         let length = u64::from_le_bytes(length);

@@ -17,7 +17,7 @@ use firebrick::{
     resume::{Change, changes},
 };
 use firebrick_device::Name;
-use firebrick_runs::{RunError, Summary, write_atomically};
+use firebrick_runs::{RunError, Summary, word, write_atomically};
 use firebrick_view::report;
 
 use super::{
@@ -33,7 +33,6 @@ use crate::{
         warmup_folders,
     },
     machine::machine,
-    shell::word,
     terminal::Terminal,
 };
 

@@ -7,8 +7,9 @@ use std::{
 };
 
 use clap::Args;
+use firebrick_runs::word;
 
-use crate::{ProgramError, shell::word};
+use crate::ProgramError;
 
 /// The arguments of `firebrick init`.
 #[derive(Args)]

@@ -3,11 +3,11 @@
 use std::{fs, path::PathBuf};
 
 use clap::Args;
-use firebrick::runs::write_atomically;
+use firebrick_runs::{word, write_atomically};
 use firebrick_view::report;
 
 use super::watch::open;
-use crate::{ProgramError, bars::Bars, closing::bytes, shell::word};
+use crate::{ProgramError, bars::Bars, closing::bytes};
 
 /// The arguments of `firebrick report`.
 #[derive(Args)]

@@ -203,24 +203,27 @@ fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     // CISPO counts all tokens beyond its bounds, and loses none of them.
     let clipped = match recipe.loss.kind {
         LossKind::Dapo { .. } => {
-            history.most_of_sum("loss/clip_fraction_low", "loss/clip_fraction_high")
+            Some(history.most_of_sum("loss/clip_fraction_low", "loss/clip_fraction_high"))
         }
-        _ => 0.0,
+        _ => None,
     };
     // A policy that learns is left alone, whatever it went through.
     let (first, now) = (history.mean_first("reward/accuracy"), history.mean("reward/accuracy"));
     let learns = history.is_long() && now.zip(first).is_some_and(|(now, first)| now > first + GAIN);
-    if learns || (kl <= HUGE && large < many && clipped <= CLIPPED) {
+    if learns || (kl <= HUGE && large < many && clipped.is_none_or(|clipped| clipped <= CLIPPED)) {
         return None;
     }
     Some(Suspicion {
         what: "The steps are too large: a single step can throw the policy off.".into(),
-        evidence: vec![
-            format!(
+        evidence: [
+            Some(format!(
                 "loss/approx_kl was {kl:.2} in step {step}, and above {LARGE} in {large} steps; some thousandths are usual"
-            ),
-            format!("up to {clipped:.2} of a step's tokens were clipped"),
-        ],
+            )),
+            clipped.map(|clipped| format!("up to {clipped:.2} of a step's tokens were clipped")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
         remedy: format!(
             "Begin a new run with a tenth of optim.lr ({}), and divide it by ten again if the \
              finding comes back: a policy that was thrown off does not recover by itself.",

@@ -9,6 +9,7 @@ use std::{
 
 use firebrick::{Recipe, Step, Watcher, follow::Follow, is_done, resume::values, runs::Store};
 use firebrick_core::Metrics;
+use firebrick_runs::word;
 use firebrick_view::{
     EventLog, ViewError,
     tensorboard::TensorBoard,
@@ -16,7 +17,7 @@ use firebrick_view::{
 };
 
 use super::{super::train::interrupted, Column, Form};
-use crate::{ProgramError, shell::word};
+use crate::ProgramError;
 
 /// A run to be written as another viewer's file.
 pub(super) struct Export<'a> {
