@@ -35,9 +35,9 @@ pub fn pages() -> Vec<PathBuf> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../src")];
     let mut pages = Vec::new();
     while let Some(folder) = folders.pop() {
-        let entries =
-            fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let entries = fs::read_dir(&folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let entries = entries.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        for path in entries.iter().map(fs::DirEntry::path) {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|ending| ending == "md") {

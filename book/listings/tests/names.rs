@@ -132,7 +132,8 @@ fn the_tests_that_the_pages_name_are_there() {
 const ENDINGS: [&str; 5] = [".rs", ".md", ".sh", ".py", ".toml"];
 
 /// Files of runs, of readers, and of other projects.
-const ELSEWHERE: [&str; 9] = [
+const ELSEWHERE: [&str; 10] = [
+    "convert_hf_to_gguf.py",
     "good.toml",
     "my.toml",
     "recipe.toml",

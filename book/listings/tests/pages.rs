@@ -79,6 +79,22 @@ fn page_of_keys() -> String {
     page
 }
 
+/// A block of Rust that is not `ignore`d is compiled, if its page is in the list of chapters.
+#[test]
+fn every_page_with_rust_is_compiled() {
+    let chapters = fs::read_to_string(repository().join("book/listings/src/lib.rs")).unwrap();
+    for page in firebrick_book::pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        let compiled = text.lines().any(|line| {
+            line.trim_start().strip_prefix("```rust").is_some_and(|rest| !rest.contains("ignore"))
+        });
+        let name = page.display().to_string();
+        let name = name.rsplit_once("/src/").unwrap().1;
+        let listed = chapters.contains(&format!(" = \"{name}\";"));
+        assert_eq!(compiled, listed, "{name}: is it in `chapters!`, and does it have Rust?");
+    }
+}
+
 #[test]
 fn the_glossary_names_keys_that_exist() {
     let keys = Options::new().keys();

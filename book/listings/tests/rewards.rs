@@ -220,11 +220,10 @@ fn the_judge_of_letters_judges() {
 
 /// Reads the pages of the chapter, one after the other.
 fn chapter() -> String {
-    let source = book().join("src");
-    let mut pages = vec![source.join("rewards.md")];
-    let more = fs::read_dir(source.join("rewards")).unwrap();
-    pages.extend(more.map(|entry| entry.unwrap().path()));
-    pages.sort();
+    let mut pages = firebrick_book::pages();
+    pages.retain(|page| {
+        page.ends_with("src/rewards.md") || page.parent().unwrap().ends_with("rewards")
+    });
     let texts: Vec<String> = pages.iter().map(|page| fs::read_to_string(page).unwrap()).collect();
     texts.concat().replace("\r\n", "\n")
 }

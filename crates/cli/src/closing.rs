@@ -4,7 +4,7 @@ use std::path::Path;
 
 use firebrick::{INTERRUPTED, reason};
 use firebrick_device::Name;
-use firebrick_runs::{Summary, resume, word};
+use firebrick_runs::{Summary, path_word, resume_command, shell_word};
 
 /// Returns the rows, aligned in three columns. A value that was not measured has no row.
 pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String> {
@@ -59,12 +59,12 @@ pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>
     let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
     let mut lines = vec![String::new(), "next:".into()];
     if let Some(checkpoint) = &summary.checkpoint {
-        let checkpoint = word(&checkpoint.display().to_string());
-        let prompt = word(prompt.unwrap_or("…"));
+        let checkpoint = path_word(checkpoint);
+        let prompt = shell_word(prompt.unwrap_or("…"));
         lines.push(format!("  firebrick eval {checkpoint} --samples 8"));
         lines.push(format!("  firebrick generate {checkpoint} --prompt {prompt}{device}"));
     }
-    lines.extend(more.map(|more| format!("  {}{more}", resume(run))));
+    lines.extend(more.map(|more| format!("  {}{more}", resume_command(run))));
     lines
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use firebrick_runs::resume;
+use firebrick_runs::{path_word, resume_command};
 use firebrick_view::ViewError;
 
 use crate::commands::is_file_name;
@@ -190,7 +190,7 @@ impl ProgramError {
                 "give a prompt of at least one token that leaves room for a completion".into()
             }
             ProgramError::RunElsewhere { there, .. } => {
-                format!("give the folder that holds the run's folder: --runs {}", there.display())
+                format!("give the folder that holds the run's folder: --runs {}", path_word(there))
             }
             ProgramError::SeveralTrainers { .. } => {
                 "start the program once: one process drives all cards of its machine \
@@ -221,7 +221,7 @@ impl ProgramError {
                 format!("the other forms are printed: for a file, end the command with > {}", out.display())
             }
             ProgramError::NotFinished { run } => {
-                format!("`{}` goes on with it", resume(run))
+                format!("`{}` goes on with it", resume_command(run))
             }
             ProgramError::TooManyRuns => "add --web, or give one run".into(),
             ProgramError::View(ViewError::Listen { .. }) => {
@@ -233,7 +233,7 @@ impl ProgramError {
             ProgramError::NoMetric { run, .. } => format!(
                 "`firebrick metrics {} --form csv --last 1` names all metrics in its first line; a \
                  star stands for any letters",
-                run.display()
+                path_word(run)
             ),
             ProgramError::NotEmpty { .. } => "give the name of a folder that is not there yet".into(),
             ProgramError::NoRecipe { likely, .. } => {

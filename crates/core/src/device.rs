@@ -87,8 +87,8 @@ pub fn meant(word: &str) -> Option<&'static str> {
 /// A text that names no device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a device: expected cpu, vulkan, wgpu, metal, cuda or rocm, and a number if there \
-     are several, such as vulkan:0{hint}",
+    "{0:?} is not a device: expected cpu, or vulkan, wgpu, metal, cuda or rocm with a number, such as \
+     vulkan:0{hint}",
     hint = meant(.0.split(':').next().unwrap_or_default())
         .map_or_else(String::new, |hint| format!("; {hint}"))
 )]

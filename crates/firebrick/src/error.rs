@@ -11,7 +11,7 @@ use firebrick_environments::OpenEnvError;
 use firebrick_models::{CheckpointError, Compute};
 use firebrick_reward::RewardError;
 use firebrick_rollout::RolloutError;
-use firebrick_runs::{RunError, resume};
+use firebrick_runs::{RunError, path_word, resume_command};
 use firebrick_servers::PoolError;
 use firebrick_train::TrainError;
 
@@ -166,7 +166,7 @@ pub enum Error {
         problem: String,
     },
     /// A run can't go on, because none of its checkpoints is whole.
-    #[error("no checkpoint of the run is whole: {newest}")]
+    #[error("no checkpoint of the run is whole; of the newest: {newest}")]
     AllDamaged {
         /// The newest checkpoint, and its damage.
         newest: String,
@@ -503,7 +503,7 @@ impl Error {
             Error::Diverged { batch, .. } => format!(
                 "see which completions are to blame: firebrick replay {}; then lower optim.lr, or raise \
                  train.max_skipped to go on regardless",
-                batch.display()
+                path_word(batch)
             ),
             Error::References { .. } => {
                 "set data.columns.reference to the column that has the answers, or reward.kind to a verifier that reads them"
@@ -535,7 +535,7 @@ impl Error {
                 "to go on with the old settings: `{}`; otherwise give the \
                  run another name to begin anew, or start a new run from this run's weights: \
                  model.path = \"{}\"",
-                resume(run),
+                resume_command(run),
                 run.join("checkpoints/…").display()
             ),
             Error::Damaged { checkpoint, .. } => format!(

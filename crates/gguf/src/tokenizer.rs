@@ -128,9 +128,8 @@ impl Gguf {
                 )),
             },
             ("gpt2", None) => Err("it does not say by which rules its tokenizer cuts texts".into()),
-            ("llama" | "gpt2", _) => {
-                Err("its tokenizer has no merges (gpt2) or scores (llama)".into())
-            }
+            ("llama", _) => Err("its tokenizer is of the kind llama, and has no scores".into()),
+            ("gpt2", _) => Err("its tokenizer is of the kind gpt2, and has no merges".into()),
             (other, _) => Err(format!(
                 "its tokenizer is of the kind {}, expected gpt2 or llama",
                 quoted(other)

@@ -82,7 +82,7 @@ pub enum RolloutError {
         /// The number of rows that came.
         came: usize,
     },
-    /// The device could not give its values back.
+    /// The device failed, or has no memory left.
     #[error("the device failed while it sampled tokens: {0}")]
     Device(String),
 }

@@ -17,7 +17,7 @@ mod summary;
 mod sums;
 mod writer;
 
-pub use command::{resume, word};
+pub use command::{RUNS, path_word, resume_command, shell_word};
 pub use error::RunError;
 pub use folder::{RunFolder, publish_folder, write_atomically};
 pub use store::{

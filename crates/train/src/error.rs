@@ -146,7 +146,7 @@ pub enum TrainError {
         /// The parameter's place in the policy.
         parameter: String,
     },
-    /// The device could not give its values back.
+    /// The device failed, or has no memory left.
     #[error("the device failed: {0}")]
     Device(String),
 }

@@ -17,7 +17,7 @@ use firebrick::{
     resume::{Change, changes},
 };
 use firebrick_device::Name;
-use firebrick_runs::{RunError, Summary, word, write_atomically};
+use firebrick_runs::{RunError, Summary, shell_word, write_atomically};
 use firebrick_view::report;
 
 use super::{
@@ -326,7 +326,7 @@ fn program_and_machine(recipes: &[Recipe]) -> String {
 /// Returns the command line in a form that a shell takes again.
 fn command() -> String {
     let arguments = std::env::args_os().skip(1);
-    let quoted = arguments.map(|argument| word(&argument.to_string_lossy()));
+    let quoted = arguments.map(|argument| shell_word(&argument.to_string_lossy()));
     std::iter::once("firebrick".to_owned()).chain(quoted).collect::<Vec<_>>().join(" ")
 }
 

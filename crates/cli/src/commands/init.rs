@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::Args;
-use firebrick_runs::word;
+use firebrick_runs::shell_word;
 
 use crate::ProgramError;
 
@@ -59,7 +59,7 @@ impl Init {
         super::print(&format!(
             "{} has {names}\n\nnext:\n  cd {}\n  firebrick train recipe.toml\n",
             folder.display(),
-            word(&place)
+            shell_word(&place)
         ))
     }
 }

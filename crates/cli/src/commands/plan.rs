@@ -85,10 +85,12 @@ impl Plan {
         // Smaller batches do not change what is learnt. If they are enough, nothing else is advised.
         let remedy = short.filter(|&bytes| !plan.least().fits(bytes));
         let remedy = remedy.and_then(|bytes| remedy_for(&models, &recipe, compute, bytes));
-        let fits = match self.fit {
-            true => memory.bytes.is_none_or(|bytes| plan.longest(bytes).is_some()),
-            false => short.is_none(),
-        };
+        let loads = plan.too_large_a_weight(recipe.device.kind).is_none();
+        let fits = loads
+            && match self.fit {
+                true => memory.bytes.is_none_or(|bytes| plan.longest(bytes).is_some()),
+                false => short.is_none(),
+            };
         let text = match (self.json, self.fit) {
             (true, _) => as_json(&plan, remedy.as_ref(), &recipe, &memory),
             (false, true) => fit(&plan, &memory),
@@ -160,7 +162,7 @@ fn instead(remedy: &Remedy) -> String {
 fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: bool) -> String {
     let facts = &plan.facts;
     let assumed = match assumed {
-        true => " (assumed, because the device can't be asked; model.dtype sets it)",
+        true => " (assumed: the device can't be asked whether it computes in this format)",
         false => "",
     };
     let active = match facts.active {
@@ -207,7 +209,8 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: boo
     }
     line(&mut text, "  together", Moment::ALL.map(|moment| gibibytes(plan.sum(moment))));
     text.push('\n');
-    if let Some(bytes) = plan.too_large_a_weight(recipe.device.kind) {
+    let large = plan.too_large_a_weight(recipe.device.kind);
+    if let Some(bytes) = large {
         let _ = writeln!(
             text,
             "the embedding or the head is one tensor of {} bytes, and Vulkan on Linux allows at \
@@ -217,11 +220,12 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: boo
             recipe.device.name()
         );
     }
-    text += &verdict(plan, memory);
+    text += &verdict(plan, memory, large.is_none());
     text
 }
 
-fn verdict(plan: &Sums, memory: &Memory) -> String {
+/// Says whether the memory is enough. `loads` is false if the model does not load, whatever the memory.
+fn verdict(plan: &Sums, memory: &Memory, loads: bool) -> String {
     let (peak, moment) = plan.peak();
     let needed = format!("{} are needed ({})", gibibytes(peak), moment.name());
     let Some(bytes) = memory.bytes else {
@@ -232,7 +236,8 @@ fn verdict(plan: &Sums, memory: &Memory) -> String {
     };
     let there = format!("{needed}, {} are there ({})", gibibytes(bytes), memory.words);
     if plan.fits(bytes) {
-        return format!("fits: {there}\n");
+        let fits = if loads { "fits" } else { "the memory is enough" };
+        return format!("{fits}: {there}\n");
     }
     let mut text = format!("does not fit: {there}\n");
     let least = plan.least();
@@ -272,6 +277,7 @@ fn as_json(plan: &Sums, remedy: Option<&Remedy>, recipe: &Recipe, memory: &Memor
         .map(|part| json!({"name": part.name, "exact": part.exact, "bytes": by_moment(part.bytes)}))
         .collect();
     let least = plan.least().peak();
+    let loads = plan.too_large_a_weight(recipe.device.kind).is_none();
     let value = json!({
         "device": recipe.device.name(),
         "facts": plan.facts,
@@ -280,7 +286,7 @@ fn as_json(plan: &Sums, remedy: Option<&Remedy>, recipe: &Recipe, memory: &Memor
         "peak": { "bytes": peak, "moment": moment },
         "least": { "bytes": least.0, "moment": least.1 },
         "memory": { "bytes": memory.bytes, "from": memory.words },
-        "fits": memory.bytes.map(|bytes| plan.fits(bytes)),
+        "fits": memory.bytes.map(|bytes| loads && plan.fits(bytes)),
         "advice": memory.bytes.map_or_else(Vec::new, |bytes| plan.advice(bytes)),
         "remedy": remedy.map(|remedy| {
             let settings = remedy.settings.iter().map(|(key, value)| format!("{key} = {value}"));

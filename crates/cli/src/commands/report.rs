@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use clap::Args;
-use firebrick_runs::{word, write_atomically};
+use firebrick_runs::{shell_word, write_atomically};
 use firebrick_view::report;
 
 use super::watch::open;
@@ -49,6 +49,9 @@ impl Report {
         write_atomically(&out, page.as_bytes())?;
         drop(writing);
         let size = bytes(page.len() as u64);
-        super::print(&format!("{} ({size}): open it in a browser\n", word(&out.to_string_lossy())))
+        super::print(&format!(
+            "{} ({size}): open it in a browser\n",
+            shell_word(&out.to_string_lossy())
+        ))
     }
 }

@@ -40,7 +40,7 @@ pub struct Train {
     #[arg(long)]
     resume: bool,
     /// The folder that holds the run folders
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    #[arg(long, value_name = "FOLDER", default_value = firebrick_runs::RUNS)]
     runs: PathBuf,
     /// Show a dashboard over the whole terminal: curves, phases, memory, completions. Without a terminal, print
     /// lines

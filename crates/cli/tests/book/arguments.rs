@@ -1,12 +1,12 @@
 //! The program takes the arguments of each command, and the built-in recipe that it names has the keys that it sets.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use clap::Parser as _;
 use firebrick::Recipe;
 use firebrick_cli::commands::Arguments;
 
-use crate::pages;
+use crate::Page;
 
 /// The settings that a page sets wrongly on purpose.
 const MISSPELT: [&str; 1] = ["rollout.group_siz=4"];
@@ -14,8 +14,8 @@ const MISSPELT: [&str; 1] = ["rollout.group_siz=4"];
 #[test]
 fn the_program_takes_every_command_of_the_pages() {
     let (mut count, mut refused) = (0, Vec::new());
-    for page in pages() {
-        for command in commands(&fs::read_to_string(&page).unwrap()) {
+    for page in Page::all() {
+        for command in commands(&page) {
             count += 1;
             let problem = match Arguments::try_parse_from(&command) {
                 Err(error) if error.use_stderr() => Some(error.to_string()),
@@ -23,7 +23,7 @@ fn the_program_takes_every_command_of_the_pages() {
                 Ok(_) => wrong_setting(&command),
             };
             if let Some(problem) = problem {
-                refused.push(format!("{}: {}\n{problem}", page.display(), command.join(" ")));
+                refused.push(format!("{}: {}\n{problem}", page.name, command.join(" ")));
             }
         }
     }
@@ -34,6 +34,7 @@ fn the_program_takes_every_command_of_the_pages() {
 #[test]
 fn a_command_that_is_made_up_is_refused() {
     let text = "```console\n$ X=1 cargo run --release -- train quickstart \\\n    --set \"rollout.no='1 2'\" 2> log | head\n```\n";
+    let commands = |text: &str| commands(&Page { name: "page.md".into(), text: text.into() });
     let command = commands(text).remove(0);
     assert_eq!(command, ["firebrick", "train", "quickstart", "--set", "rollout.no='1 2'"]);
     assert!(wrong_setting(&command).unwrap().contains("unknown key"));
@@ -43,6 +44,15 @@ fn a_command_that_is_made_up_is_refused() {
     assert!(
         Arguments::try_parse_from(["firebrick", "train", "quickstart", "--sett", "a"]).is_err()
     );
+}
+
+#[test]
+fn the_program_takes_the_command_that_it_advises() {
+    for run in ["runs/a", "my runs/a", "a"] {
+        let command = firebrick_runs::resume_command(Path::new(run));
+        let taken = Arguments::try_parse_from(words(&command));
+        assert!(taken.is_ok(), "{command}: {}", taken.err().unwrap());
+    }
 }
 
 /// Tells what is wrong with the settings of a command, for each built-in recipe that it names.
@@ -59,14 +69,13 @@ fn wrong_setting(command: &[String]) -> Option<String> {
         .map(|error| error.to_string())
 }
 
-/// Gives the program's commands in the console blocks of a page: after `$ firebrick`, `$ cargo run … --`, and variables
-/// before them, up to a pipe, a redirection or the next command.
-fn commands(page: &str) -> Vec<Vec<String>> {
+/// Gives the program's commands on a page: after `firebrick`, `cargo run … --`, and variables before them, up to a pipe,
+/// a redirection or the next command.
+fn commands(page: &Page) -> Vec<Vec<String>> {
     let mut found = Vec::new();
-    for block in page.split("```console\n").skip(1) {
-        let block = block.split("```").next().unwrap_or_default().replace("\\\n", " ");
-        for line in block.lines() {
-            let mut words = words(line.trim_start().trim_start_matches("$ "));
+    for shown in page.commands() {
+        for line in shown.command.lines() {
+            let mut words = words(line);
             // Variables before a command, and those that stand for several arguments.
             let first = words.iter().position(|word| !word.contains('=')).unwrap_or(words.len());
             words.drain(..first);

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Stands before the program while the book's commands are tried: a training takes one step of a few completions,
-# an evaluation a few prompts, a comparison one seed; models and data of the Hub are the small ones of the folder;
-# and a checkpoint is the last one of its run, whatever its number on the page.
-set -eu
+# Stands before the program while the book's commands are tried. A training takes one step of a few completions, and a
+# resumed one a step more. An evaluation takes a few prompts, a comparison one seed, a measurement one run. The
+# models and data of the Hub are the small ones of the folder. A checkpoint is the last one of its run, whatever its
+# number on the page. A failure is noted in the file `failed`, for it may be lost in a pipe.
+set -u
 
 before=
 for word do
@@ -10,7 +11,7 @@ for word do
     case $word in
     */checkpoints/step-*)
         folder=${word##*=}
-        newest=$(printf '%s\n' "${folder%/*}"/step-* | tail -n 1)
+        newest=$(ls -d "${folder%/*}"/step-* | tail -n 1)
         word=${word%"$folder"}$newest
         ;;
     esac
@@ -20,43 +21,60 @@ for word do
 done
 given=" $* "
 
-# Sets a key, unless the command sets it or its table.
-want() {
+# Tells whether the command leaves a key alone, and its table.
+free() {
     case $given in *" ${1%%=*}="* | *" ${1%.*}= "*) return 1 ;; esac
 }
 
-recipe() { cat "${2-}" 2>/dev/null || "$FIREBRICK" recipes show "${2-}" 2>/dev/null || true; }
+# Sets keys that the command leaves alone.
+want() {
+    for setting do
+        if free "$setting"; then settings="$settings $setting"; fi
+    done
+}
+
+recipe() { cat "${2-}" 2>/dev/null || "$FIREBRICK" recipes show "${2-}" 2>/dev/null; }
 
 settings=
 case ${1-} in
 train | compare)
-    case $given in *" --resume "*) exec "$FIREBRICK" "$@" ;; esac
-    settings="train.steps=1 eval.prompts=4"
     case $given in
-    *" train.mini_batch="*) ;;
-    *) settings="$settings rollout.group_size=2 sampling.prompts_per_step=2 train.mini_batch=4" ;;
+    *" --resume "*) want train.steps=2 ;;
+    *)
+        settings=train.steps=1
+        want eval.prompts=4
+        if free train.mini_batch; then want rollout.group_size=2 sampling.prompts_per_step=2 train.mini_batch=4; fi
+        if recipe "$@" | grep -q '^\[warmup\]'; then want warmup.steps=2 warmup.samples=4; fi
+        ;;
     esac
-    if recipe "$@" | grep -q '^\[warmup\]'; then settings="$settings warmup.steps=2 warmup.samples=4"; fi
     ;;
-eval) settings="eval.prompts=4" ;;
-plan) ;;
-*) exec "$FIREBRICK" "$@" ;;
+eval) want eval.prompts=4 ;;
+bench) set -- "$@" --phases rollout,update --rows 2 --prompt 4 --completion 4 --runs 1 ;;
+doctor) case $given in *" --suite "*) set -- "$@" --cases operations/ ;; esac ;;
 esac
-case ${2-} in
-quickstart)
+case ${1-}:${2-} in
+train:quickstart)
     # A model that knows nothing has groups without spread, which would leave nothing to train on.
-    case $given in
-    *" sampling."*) ;;
-    *) settings="$settings sampling.dynamic=false" ;;
-    esac
+    case $given in *" sampling."* | *" --resume "*) ;; *) want sampling.dynamic=false ;; esac
     ;;
-smollm2-*) settings="$settings model.path=FOLDER" ;;
-gsm8k | dapo-math-17k)
-    settings="$settings model.path=FOLDER data.train=gsm8k/main/train.jsonl data.heldout=gsm8k/main/test.jsonl"
-    settings="$settings rollout.max_completion_tokens=32 reward.overlong.buffer=8"
+train:smollm2-*) want model.path=SMALL ;;
+train:gsm8k | train:dapo-math-17k)
+    want model.path=SMALL data.train=gsm8k/main/train.jsonl data.heldout=gsm8k/main/test.jsonl
+    want rollout.max_completion_tokens=32 reward.overlong.buffer=8
     ;;
 esac
-for setting in $settings; do
-    if [ "$setting" = train.steps=1 ] || want "$setting"; then set -- "$@" --set "$setting"; fi
-done
-exec "$FIREBRICK" "$@"
+# A plan does not depend on a card that is not there; everything else does.
+case ${1-} in plan) ;; *)
+    for word do
+        shift
+        [ "$word" != vulkan:0 ] || word=cpu
+        set -- "$@" "$word"
+    done
+    ;;
+esac
+for setting in $settings; do set -- "$@" --set "$setting"; done
+"$FIREBRICK" "$@" || {
+    code=$?
+    printf '%s: %s\n' "$code" "$*" >>"$PLACE/failed"
+    exit "$code"
+}

@@ -101,8 +101,8 @@ pub fn compute(recipe: &Recipe) -> (Compute, bool) {
     match (asked.ok().flatten(), dtype) {
         (Some(compute), _) => (compute, false),
         (None, ComputeType::Float32) => (Compute::F32, false),
-        (None, ComputeType::Bfloat16) => (Compute::Bf16, false),
-        (None, ComputeType::Float16) => (Compute::F16, false),
+        (None, ComputeType::Bfloat16) => (Compute::Bf16, true),
+        (None, ComputeType::Float16) => (Compute::F16, true),
         // Bfloat16 is assumed where it is likely. With Vulkan it takes an extension of the driver.
         (None, ComputeType::Auto) => match name.kind {
             Kind::Cuda | Kind::Rocm | Kind::Metal => (Compute::Bf16, true),

@@ -34,7 +34,7 @@ impl<M: PolicyModel> Run<M> {
             let text = format!(
                 "step {step}: a gradient was not finite, and its update was skipped; firebrick replay {} shows \
                  which completions are to blame",
-                path.display()
+                firebrick_runs::path_word(&path)
             );
             self.note(&text);
         }

@@ -9,7 +9,7 @@ use std::{
 
 use firebrick::{Recipe, Step, Watcher, follow::Follow, is_done, resume::values, runs::Store};
 use firebrick_core::Metrics;
-use firebrick_runs::word;
+use firebrick_runs::shell_word;
 use firebrick_view::{
     EventLog, ViewError,
     tensorboard::TensorBoard,
@@ -82,10 +82,11 @@ impl Export<'_> {
         let started = self.started()?;
         let (out, identity) = (self.out.to_string_lossy(), self.identity(started));
         if self.form == Form::Wandb {
-            let next = format!("wandb sync {}/wandb/offline-run-*-{}", word(&out), identity.id);
+            let next =
+                format!("wandb sync {}/wandb/offline-run-*-{}", shell_word(&out), identity.id);
             return Ok((Box::new(Wandb::create(self.out, &identity)?), next));
         }
-        let next = format!("tensorboard --logdir {}", word(&out));
+        let next = format!("tensorboard --logdir {}", shell_word(&out));
         Ok((Box::new(TensorBoard::create(&self.out.join(&identity.name), started)?), next))
     }
 
