@@ -1,4 +1,4 @@
-//! Line charts in SVG, to be included in a page: no background, and ink in the colour of the page's
+//! Line charts and other drawings in SVG, to be included in a page: no background, and ink in the colour of the page's
 //! text, so that they can be read in light and dark themes.
 
 use std::fmt::Write;
@@ -32,6 +32,24 @@ pub(super) struct Curve {
 pub(super) enum Hue {
     Blue,
     Orange,
+    Green,
+    Purple,
+    Red,
+    Grey,
+}
+
+impl Hue {
+    /// Returns the colour as SVG names it.
+    pub(super) fn ink(self) -> &'static str {
+        match self {
+            Hue::Blue => "#3b82c4",
+            Hue::Orange => "#d97a1e",
+            Hue::Green => "#4a9d5b",
+            Hue::Purple => "#8a63d2",
+            Hue::Red => "#c4514b",
+            Hue::Grey => "#8a8a8a",
+        }
+    }
 }
 
 const WIDTH: f64 = 720.0;
@@ -44,15 +62,7 @@ const BOTTOM: f64 = 244.0;
 impl Figure {
     /// Draws the chart as one element. It has no blank line, which would end the HTML in a page.
     pub(super) fn svg(&self) -> String {
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             width=\"{WIDTH}\" style=\"max-width:100%;height:auto\" role=\"img\" \
-             font-family=\"sans-serif\" font-size=\"13\" fill=\"currentColor\">\n\
-             <title>{}</title>\n",
-            self.title
-        );
-        let _ =
-            writeln!(svg, "<text x=\"{LEFT}\" y=\"20\" font-weight=\"bold\">{}</text>", self.title);
+        let mut svg = open(self.title, HEIGHT);
         for (label, value) in &self.x.ticks {
             let x = self.across(*value);
             line(&mut svg, (x, TOP), (x, BOTTOM), 0.15);
@@ -95,10 +105,7 @@ impl Figure {
 
 impl Curve {
     fn draw(&self, svg: &mut String, places: impl Iterator<Item = (f64, f64)>) {
-        let hue = match self.hue {
-            Hue::Blue => "#3b82c4",
-            Hue::Orange => "#d97a1e",
-        };
+        let hue = self.hue.ink();
         let dashes = if self.dashed { " stroke-dasharray=\"7 5\"" } else { "" };
         let places: Vec<String> = places.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(
@@ -109,7 +116,18 @@ impl Curve {
     }
 }
 
-fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), opacity: f64) {
+/// Begins a drawing of that height, with its title.
+pub(super) fn open(title: &str, height: f64) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
+         style=\"max-width:100%;height:auto\" role=\"img\" font-family=\"sans-serif\" font-size=\"13\" \
+         fill=\"currentColor\">\n<title>{title}</title>\n\
+         <text x=\"{LEFT}\" y=\"20\" font-weight=\"bold\">{title}</text>\n"
+    )
+}
+
+/// Draws a line in the ink of the text.
+pub(super) fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), opacity: f64) {
     let _ = writeln!(
         svg,
         "<path d=\"M{:.1} {:.1}L{:.1} {:.1}\" stroke=\"currentColor\" \
@@ -118,7 +136,8 @@ fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), opacity: f64) {
     );
 }
 
-fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, text: &str) {
+/// Writes a text. `anchor` is the end of it that is at the place.
+pub(super) fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, text: &str) {
     let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
 }
 

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
 mod figure;
+mod group;
+mod plan;
 
 use std::{fs, path::Path};
 
@@ -22,9 +24,12 @@ use firebrick_train::{
 #[test]
 fn the_figures_are_current() {
     let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
-    for (page, name, figure) in of_rewards().into_iter().chain(of_dapo()) {
+    let charts = of_rewards().into_iter().chain(of_dapo());
+    let charts = charts.map(|(page, name, figure)| (page, name, figure.svg()));
+    let drawings =
+        [("how-dapo-works.md", "group.svg", group::svg()), ("memory.md", "plan.svg", plan::svg())];
+    for (page, name, drawn) in charts.chain(drawings) {
         let path = book.join("figures").join(name);
-        let drawn = figure.svg();
         assert_current(&path, &drawn);
         let text = fs::read_to_string(book.join(page)).unwrap();
         assert!(text.contains(&format!("figures/{name}}}}}")), "{page} does not show {name}");
