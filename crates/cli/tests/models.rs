@@ -260,10 +260,11 @@ fn published() -> Place {
     place
 }
 
-/// The headers of these recipes name the memory that a plan computes.
+/// The headers of these recipes name the memory that a plan computes, and so does the book's page on devices.
 #[test]
 fn recipes_fit_the_cards_that_they_name() {
     let place = published();
+    let page = fs::read_to_string(repository("book/src/devices.md")).unwrap();
     for (name, memory, by_vulkan, by_cuda) in [
         ("gsm8k", "12GB", "10.7", "10.0"),
         ("cards/8gb", "8GB", "6.6", "6.7"),
@@ -274,6 +275,9 @@ fn recipes_fit_the_cards_that_they_name() {
         ("cards/80gb", "80GB", "66.9", "66.6"),
     ] {
         let header = fs::read_to_string(repository(&format!("recipes/{name}.toml"))).unwrap();
+        let row = page.lines().find(|line| line.contains(&format!("| `{name}` |"))).unwrap();
+        let cells = format!("| {by_vulkan} GiB | {by_cuda} GiB |");
+        assert!(row.ends_with(&cells), "devices.md: {row}");
         for (device, needed) in [("vulkan:0", by_vulkan), ("cuda:0", by_cuda)] {
             let outcome = place.run(&["plan", name, "--memory", memory, "--device", device]);
             assert_eq!(outcome.code, Some(0), "{name}: {}{}", outcome.stdout, outcome.stderr);

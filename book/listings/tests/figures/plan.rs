@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::figure::{Hue, line, open, text};
 
-/// The groups of a plan's parts, by the beginnings of their names. What is in none is the rest.
+/// The groups of a plan's parts, by the beginnings of their names. Parts in no group are the rest.
 const GROUPS: [(&str, Hue, &[&str]); 5] = [
     ("weights", Hue::Blue, &["weights"]),
     ("moments of AdamW", Hue::Purple, &["moments"]),
