@@ -32,7 +32,7 @@ pub(super) fn svg() -> String {
     let judge = Integer { marker: Some(";".into()) };
     let prompt = Prompt { reference: REFERENCE.into(), ..Prompt::default() };
     let scores = COMPLETIONS.map(|words| judge.score(&prompt, &Completion::of_text(words)));
-    let rewards: Vec<f32> = scores.iter().map(|score| 2.0 * score.credit as f32 - 1.0).collect();
+    let rewards: Vec<f32> = scores.iter().map(|score| 2.0 * score.credit - 1.0).collect();
     let advantages = GroupNorm::default().of_group(&rewards);
 
     let bottom = 64.0 + ROW * COMPLETIONS.len() as f64;
