@@ -180,7 +180,7 @@ fn a_damaged_header() {
     let folder = case();
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n";
     folder.bytes(|bytes| *bytes = pointer.as_bytes().to_vec());
-    folder.refused(&[SINGLE, "a pointer of Git LFS: git lfs pull"]);
+    folder.refused(&[SINGLE, "it is a pointer of Git LFS: fetch the file with git lfs pull"]);
     let folder = case();
     folder.bytes(|bytes| bytes.truncate(5));
     folder.refused(&["it has 5 bytes, and the header's length takes 8"]);
