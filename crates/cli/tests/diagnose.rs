@@ -68,6 +68,19 @@ fn every_fault_has_its_name_and_its_remedy() {
     }
 }
 
+/// Clipping is evidence where a clip cuts gradients. With GSPO's loss, a step that is too large has other evidence.
+#[test]
+fn clipping_is_told_of_a_loss_that_clips() {
+    let place = Place::new();
+    for (name, kind, clips) in [("dapo", "loss.kind=dapo", true), ("gspo", "loss.kind=gspo", false)]
+    {
+        place.train_tiny(name, &[LONGER, &["optim.lr=0.1", kind]].concat());
+        let text = place.succeed(&["diagnose", &format!("runs/{name}")]).stdout;
+        assert!(text.contains("[too-fast]"), "{name}: {text}");
+        assert_eq!(text.contains("tokens were clipped"), clips, "{name}: {text}");
+    }
+}
+
 /// The data and prompts do not fit a checkpoint that was taught in another way.
 #[test]
 fn a_model_that_is_asked_wrongly_is_found_out() {
