@@ -25,7 +25,7 @@ pub struct Card {
 
 impl Card {
     /// All known cards.
-    pub const ALL: [Card; 8] = [
+    pub const ALL: [Card; 10] = [
         Card { name: "h100", flops: 989e12, bandwidth: 3.35e12, memory: 80e9 },
         Card { name: "h200", flops: 989e12, bandwidth: 4.8e12, memory: 141e9 },
         Card { name: "h20", flops: 148e12, bandwidth: 4.0e12, memory: 96e9 },
@@ -34,6 +34,8 @@ impl Card {
         Card { name: "mi300x", flops: 1307e12, bandwidth: 5.3e12, memory: 192e9 },
         Card { name: "rtx4090", flops: 165e12, bandwidth: 1.008e12, memory: 24e9 },
         Card { name: "rtx5090", flops: 209e12, bandwidth: 1.792e12, memory: 32e9 },
+        Card { name: "rx7900xt", flops: 103e12, bandwidth: 0.8e12, memory: 20e9 },
+        Card { name: "rx7900xtx", flops: 122.8e12, bandwidth: 0.96e12, memory: 24e9 },
     ];
 
     /// Finds the card of that name.
