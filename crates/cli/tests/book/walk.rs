@@ -23,15 +23,15 @@ use crate::{
     place::{Place, repository},
 };
 
-/// The beginnings of commands that are run. A page that has any other has to be looked at: it is run in a folder of its
-/// own, but by nobody's leave.
+/// The beginnings of commands that are run. The test fails at any other command, until somebody has looked at it: a
+/// shell runs it on the developer's machine.
 const RUN: [&str; 8] =
     ["firebrick ", "for ", "SAME=", "cd my-task", "cp -r ", "echo ", "mkdir -p ~", "sqlite3 "];
 
 /// The beginnings of commands that are not run, and why not.
 const NOT_RUN: [(&str, &str); 37] = [
     ("cargo build", "this test is part of such a build"),
-    ("cargo install", "the stage release packs and installs the program"),
+    ("cargo install", "it installs for the reader; the stage release tries an installed program"),
     ("cargo test", "the stages of CI run the tests"),
     ("cargo bench", "a measurement of minutes"),
     ("cargo run --release -p firebrick-book", "each example of the book has a test of its own"),
