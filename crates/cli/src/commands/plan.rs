@@ -57,8 +57,9 @@ Examples:
   firebrick plan my.toml --memory 24GiB --fit
   firebrick plan my.toml --engines --card h100 --mean-tokens 4000
 
-Exit codes: 0 it fits, or the memory is unknown; 1 it does not fit, or could not
-be planned; 2 wrong arguments or recipe. With --fit: 1 no completion fits.";
+Exit codes: 0 it fits, or the memory is unknown; 1 it does not fit, most cards
+would not load it, or it could not be planned; 2 wrong arguments or recipe. With
+--fit: 1 no completion fits.";
 
 impl Plan {
     /// Returns exit code 1 if the recipe does not fit.
@@ -85,17 +86,19 @@ impl Plan {
         // Smaller batches do not change what is learnt. If they are enough, nothing else is advised.
         let remedy = short.filter(|&bytes| !plan.least().fits(bytes));
         let remedy = remedy.and_then(|bytes| remedy_for(&models, &recipe, compute, bytes));
-        let loads = plan.too_large_a_weight(recipe.device.kind).is_none();
-        let fits = loads
+        let refused = too_large(&plan, &recipe);
+        let fits = refused.is_none()
             && match self.fit {
                 true => memory.bytes.is_none_or(|bytes| plan.longest(bytes).is_some()),
                 false => short.is_none(),
             };
         let text = match (self.json, self.fit) {
-            (true, _) => as_json(&plan, remedy.as_ref(), &recipe, &memory),
-            (false, true) => fit(&plan, &memory),
+            (true, _) => as_json(&plan, remedy.as_ref(), &recipe, &memory, refused.is_none()),
+            (false, true) => refused.unwrap_or_default() + &fit(&plan, &memory),
             (false, false) => {
-                let mut text = table(&plan, &name, &recipe, &memory, assumed);
+                let mut text = table(&plan, &name, &recipe, assumed);
+                text.extend(refused.clone());
+                text += &verdict(&plan, &memory, refused.is_none());
                 text.extend(remedy.as_ref().map(instead));
                 text
             }
@@ -159,7 +162,7 @@ fn instead(remedy: &Remedy) -> String {
     )
 }
 
-fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: bool) -> String {
+fn table(plan: &Sums, name: &str, recipe: &Recipe, assumed: bool) -> String {
     let facts = &plan.facts;
     let assumed = match assumed {
         true => " (assumed: the device can't be asked whether it computes in this format)",
@@ -209,22 +212,22 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: boo
     }
     line(&mut text, "  together", Moment::ALL.map(|moment| gibibytes(plan.sum(moment))));
     text.push('\n');
-    let large = plan.too_large_a_weight(recipe.device.kind);
-    if let Some(bytes) = large {
-        let _ = writeln!(
-            text,
-            "the embedding or the head is one tensor of {} bytes, and Vulkan on Linux allows at \
-             most {} bytes, except on NVIDIA's cards: the model will not load on {}",
-            thousands(bytes),
-            thousands(i32::MAX as u64),
-            recipe.device.name()
-        );
-    }
-    text += &verdict(plan, memory, large.is_none());
     text
 }
 
-/// Says whether the memory is enough. `loads` is false if the model does not load, whatever the memory.
+/// Says that the largest weight is too large for most cards, whatever their memory.
+fn too_large(plan: &Sums, recipe: &Recipe) -> Option<String> {
+    let bytes = plan.too_large_a_weight(recipe.device.kind)?;
+    Some(format!(
+        "the embedding or the head is one tensor of {} bytes, and Vulkan on Linux allows at most {} \
+         bytes, except on NVIDIA's cards: with {} the model loads only on such a card\n",
+        thousands(bytes),
+        thousands(i32::MAX as u64),
+        recipe.device.name()
+    ))
+}
+
+/// Says whether the memory is enough. `loads` is false if most cards refuse the model, whatever their memory.
 fn verdict(plan: &Sums, memory: &Memory, loads: bool) -> String {
     let (peak, moment) = plan.peak();
     let needed = format!("{} are needed ({})", gibibytes(peak), moment.name());
@@ -265,7 +268,13 @@ fn verdict(plan: &Sums, memory: &Memory, loads: bool) -> String {
     text
 }
 
-fn as_json(plan: &Sums, remedy: Option<&Remedy>, recipe: &Recipe, memory: &Memory) -> String {
+fn as_json(
+    plan: &Sums,
+    remedy: Option<&Remedy>,
+    recipe: &Recipe,
+    memory: &Memory,
+    loads: bool,
+) -> String {
     let (peak, moment) = plan.peak();
     let by_moment = |bytes: [u64; 6]| -> serde_json::Map<String, serde_json::Value> {
         let cells = Moment::ALL.into_iter().zip(bytes);
@@ -277,7 +286,6 @@ fn as_json(plan: &Sums, remedy: Option<&Remedy>, recipe: &Recipe, memory: &Memor
         .map(|part| json!({"name": part.name, "exact": part.exact, "bytes": by_moment(part.bytes)}))
         .collect();
     let least = plan.least().peak();
-    let loads = plan.too_large_a_weight(recipe.device.kind).is_none();
     let value = json!({
         "device": recipe.device.name(),
         "facts": plan.facts,

@@ -67,7 +67,7 @@ esac
 case ${1-} in plan) ;; *)
     for word do
         shift
-        [ "$word" != vulkan:0 ] || word=cpu
+        case $word in vulkan:0 | cuda:0 | metal:0) word=cpu ;; esac
         set -- "$@" "$word"
     done
     ;;

@@ -115,7 +115,7 @@ const BEFORE: [(&str, &str); 13] = [
 ];
 
 /// Names on pages, and what stands in for them.
-const STANDS_IN: [(&str, &str); 9] = [
+const STANDS_IN: [(&str, &str); 7] = [
     ("cargo run --release -- ", "firebrick "),
     ("SmolLM2-135M-Instruct.Q4_1.gguf", "SMALL"),
     ("HuggingFaceTB/SmolLM2-135M-Instruct", "SMALL"),
@@ -123,9 +123,10 @@ const STANDS_IN: [(&str, &str); 9] = [
     ("Qwen/Qwen3-0.6B", "SMALL"),
     ("generate Qwen/Qwen2.5-0.5B-Instruct", "generate SMALL"),
     ("openai/gsm8k", "gsm8k"),
-    ("--device cuda:0", "--device cpu"),
-    ("--device metal:0", "--device cpu"),
 ];
+
+/// The sizes of Qwen2.5-0.5B.
+const HALF_A_BILLION: [u64; 7] = [896, 24, 14, 2, 4864, 151_936, 32_768];
 
 /// Seconds that the commands of a page may take together.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -324,11 +325,11 @@ impl<'page> Walk<'page> {
         place.fixture("qwen2-f32", "SMALL");
         // Pages on memory plan for a model of half a billion parameters, of which they need no weights.
         match self.page.name.as_str() {
-            "memory.md" | "lora.md" => self.shape("FOLDER", [896, 24, 14, 2, 4864, 151_936], true),
+            "memory.md" | "lora.md" => place.shape("FOLDER", HALF_A_BILLION, true),
             _ => place.fixture("qwen2-f32", "FOLDER"),
         }
-        self.shape("Qwen/Qwen2.5-0.5B-Instruct", [896, 24, 14, 2, 4864, 151_936], true);
-        self.shape("Qwen/Qwen2.5-7B", [3584, 28, 28, 4, 18944, 152_064], false);
+        place.shape("Qwen/Qwen2.5-0.5B-Instruct", HALF_A_BILLION, true);
+        place.shape("Qwen/Qwen2.5-7B", [3584, 28, 28, 4, 18944, 152_064, 131_072], false);
         let rows = read("crates/cli/tests/data/gsm8k-style.jsonl");
         let (first, others) = rows.split_at(rows.find('\n').unwrap() + 1);
         place.write("gsm8k/main/train.jsonl", others);
@@ -354,31 +355,6 @@ impl<'page> Walk<'page> {
                 place.write("gsm8k-storyteller.toml", stand_in(block));
             }
         }
-    }
-
-    /// Writes the `config.json` of a model whose weights nobody needs.
-    fn shape(
-        &self,
-        folder: &str,
-        [hidden, layers, heads, kv_heads, inner, vocab]: [u64; 6],
-        tied: bool,
-    ) {
-        let config = fs::read(repository("tests/fixtures/qwen2-f32/config.json")).unwrap();
-        let mut config: serde_json::Value = serde_json::from_slice(&config).unwrap();
-        for (key, value) in [
-            ("hidden_size", hidden),
-            ("num_hidden_layers", layers),
-            ("max_window_layers", layers),
-            ("num_attention_heads", heads),
-            ("num_key_value_heads", kv_heads),
-            ("intermediate_size", inner),
-            ("vocab_size", vocab),
-            ("max_position_embeddings", 32_768),
-        ] {
-            config[key] = value.into();
-        }
-        config["tie_word_embeddings"] = tied.into();
-        self.place.write(&format!("{folder}/config.json"), config.to_string());
     }
 }
 

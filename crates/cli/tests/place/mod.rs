@@ -49,6 +49,30 @@ impl Place {
         }
     }
 
+    /// Writes the `config.json` of a Qwen2 of this shape into a folder, without weights. The sizes are those of the
+    /// hidden states, the layers, the heads, the heads of keys, the feed-forward layer, the vocabulary and the context.
+    pub(crate) fn shape(&self, folder: &str, sizes: [u64; 7], tied: bool) {
+        let config = fs::read(repository("tests/fixtures/qwen2-f32/config.json")).unwrap();
+        let mut config: Value = serde_json::from_slice(&config).unwrap();
+        for (key, size) in [
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "intermediate_size",
+            "vocab_size",
+            "max_position_embeddings",
+        ]
+        .into_iter()
+        .zip(sizes)
+        {
+            config[key] = size.into();
+        }
+        config["max_window_layers"] = sizes[1].into();
+        config["tie_word_embeddings"] = tied.into();
+        self.write(&format!("{folder}/config.json"), config.to_string());
+    }
+
     /// Runs the program to its end.
     pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
         Outcome::of(self.command(arguments).output().unwrap())

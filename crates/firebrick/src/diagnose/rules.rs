@@ -148,7 +148,7 @@ fn still(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             ),
         ],
         remedy: format!(
-            "Raise optim.lr ({}): 1e-6 is usual for all weights of a large model, 1e-5 to 1e-4 for adapters, 1e-4 to \
+            "Raise optim.lr ({}): 1e-6 is usual for all weights of a large model, 5e-6 to 3e-4 for adapters, 1e-4 to \
              1e-3 for a model of a few million. A schedule may have taken the rate to 0 (optim.schedule, \
              train.steps).",
             recipe.optim.lr
