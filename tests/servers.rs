@@ -50,9 +50,12 @@ fn a_thousand_groups_come_once_each_although_two_of_four_servers_misbehave() {
     let answered = stubs.each_ref().map(Stub::answered);
     assert!(answered[0] > 200 && answered[2] > 200, "groups by server: {answered:?}");
     assert!(stubs.iter().all(|stub| !stub.seen().paused));
-    // A server that came back may still work on earlier requests.
-    let at_once = [&stubs[0], &stubs[2]].map(|stub| stub.seen().most_at_once);
-    assert!(at_once.iter().all(|count| (2..=8).contains(count)), "{at_once:?} at once");
+    // A server may still work on what the pool no longer waits for. On a busy machine even a good one is
+    // silent for too long at times.
+    for stub in [&stubs[0], &stubs[2]] {
+        let (count, ended) = (stub.seen().most_at_once, stub.seen().aborted.len());
+        assert!((2..=8 + ended).contains(&count), "{count} at once, {ended} given up");
+    }
     let said = place.said();
     let aside = |line: &String| {
         line.contains(&stubs[1].base()) && line.contains(" is not used: ")

@@ -17,7 +17,8 @@ pub(crate) struct Reply<'a> {
     pub(crate) status: u16,
     pub(crate) body: String,
     pub(crate) fault: Option<Fault>,
-    /// The group that it is for, which counts until the reply is sent.
+    /// The group that it is for. A whole answer has left the count before it is sent: who has read it may ask
+    /// for the next group sooner than this thread goes on.
     pub(crate) counted: Option<Counted<'a>>,
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
         }
         _ => words::reply(shared, &path, &serde_json::from_slice(&body).unwrap_or(Value::Null)),
     };
-    let Reply { status, body, fault, counted: _counted } = reply;
+    let Reply { status, body, fault, counted } = reply;
     let head = format!(
         "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -73,6 +74,7 @@ pub(crate) fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
             Ok(())
         }
         _ => {
+            drop(counted);
             stream.write_all(head.as_bytes())?;
             stream.write_all(body.as_bytes())
         }
