@@ -150,11 +150,15 @@ const HOSTILE: &[Hostile] = &[
     ("rows that no blocks fill", |it| it.tensors[0].kind = 12, &["blocks of 256"]),
     ("five sizes", |it| it.tensors[0].sizes = vec![1; 5], &["has 5 sizes"]),
     ("no sizes", |it| it.tensors[0].sizes = vec![], &["has 0 sizes"]),
-    ("a size of nothing", |it| it.tensors[0].sizes[0] = 0, &["has a size of 0"]),
+    (
+        "a size of nothing",
+        |it| it.tensors[0].sizes[0] = 0,
+        &["has a size of 0, expected at least 1"],
+    ),
     (
         "sizes beyond all measure",
         |it| it.tensors[0].sizes = vec![1 << 40, 1 << 40],
-        &["is too large: [1099511627776, 1099511627776]"],
+        &["has the sizes [1099511627776, 1099511627776], which make more than 2^64 bytes"],
     ),
     (
         "sizes beyond the file",

@@ -9,10 +9,15 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     process::Child,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
+use firebrick_stub::{GameOptions, Games, Trouble};
 use place::{Outcome, Place, assert_same, repository};
 use rusqlite::Connection;
 
@@ -392,6 +397,33 @@ fn a_judge_that_fails_is_no_judge() {
     assert!((ask(accuracy) - place.values("all", "reward/accuracy")[0]).abs() < 1e-6);
     let live = "SELECT count(*) FROM completions WHERE verdict = 'error' AND live";
     assert_eq!(ask(live), 0.0);
+}
+
+/// Completions of an environment that failed are not taken from the database when it is mended.
+#[test]
+fn an_environment_that_is_mended_is_asked_again() {
+    let broken = Arc::new(AtomicBool::new(true));
+    let fails = broken.clone();
+    let games = Games::start(GameOptions {
+        troubles: Box::new(move |_| fails.load(Ordering::Relaxed).then_some(Trouble::Failed)),
+        ..GameOptions::default()
+    });
+    let environment = format!(
+        "environment={{kind='openenv',servers=['{}'],sessions=8,max_turn_tokens=1,max_heard_tokens=16,\
+         reset='{{\"secret\": {{{{ reference }}}}}}',heard='{{{{ observation.message }}}}'}}",
+        games.address()
+    );
+    let game = ["data.task={kind='guessing',numbers=10}", &environment, "warmup={}"];
+    let settings = [&game[..], &["train.steps=2", "sampling.dynamic=false"]].concat();
+    let place = Place::new();
+    let failed = place.train_tiny("mended", &settings);
+    assert_eq!(failed.code, Some(1), "{}", failed.stderr);
+    assert!(failed.said().contains("could not be judged"), "{}", failed.stderr);
+
+    broken.store(false, Ordering::Relaxed);
+    place.train_tiny("mended", &[&settings[..], &["--resume"]].concat()).success();
+    place.train_tiny("whole", &settings).success();
+    assert_same(&place.result("mended"), &place.result("whole"));
 }
 
 #[test]

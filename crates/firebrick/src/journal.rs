@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick_core::{Group, Seed, Step};
+use firebrick_core::{Completion, Group, Seed, Step};
 use firebrick_models::PolicyModel;
 use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 use firebrick_runs::{RunError, Store, Writer};
@@ -113,6 +113,10 @@ impl Journal {
         let answer = request.clone().answer(found);
         // A database is a file like others: its answer is checked as an engine's answer is.
         request.check_answer(&answer.1).ok()?;
+        // Whoever mends an environment wants it asked again.
+        if has_failed(&answer.1) {
+            return None;
+        }
         self.recalled += request.group_size;
         Some(answer)
     }
@@ -178,6 +182,15 @@ struct Arrival {
 /// A request that is not answered yet: its step, and the hash of everything that its answer follows from, if
 /// that is known.
 type Asked = (Step, Option<[u8; 32]>);
+
+/// Tells whether the environment failed in one of the group's conversations. Such a group depends on more than its
+/// request.
+fn has_failed(group: &Group) -> bool {
+    let failed = |completion: &Completion| {
+        completion.outcome.as_ref().is_some_and(|outcome| !outcome.failure.is_empty())
+    };
+    group.completions.iter().any(failed)
+}
 
 pub(crate) fn lock(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
     journal.lock().unwrap_or_else(PoisonError::into_inner)
@@ -256,7 +269,8 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
                 let arrived = answers.iter();
                 let arrived = arrived.filter_map(|(id, group)| {
                     let (step, digest) = self.open.remove(id)?;
-                    Some(Arrival { step, digest: digest?, group: group.clone() })
+                    let kept = !has_failed(group);
+                    kept.then_some(Arrival { step, digest: digest?, group: group.clone() })
                 });
                 let arrived = arrived.collect();
                 lock(&self.journal).keep(arrived);

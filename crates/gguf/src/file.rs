@@ -298,7 +298,10 @@ fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
         let size = cursor.u64()?;
         match usize::try_from(size) {
             Ok(size) if size > 0 => shape.push(size),
-            _ => return Err(cursor.damaged(begins, format!("{name} has a size of {size}"))),
+            _ => {
+                let problem = format!("{name} has a size of {size}, expected at least 1");
+                return Err(cursor.damaged(begins, problem));
+            }
         }
     }
     let number = cursor.u32()?;
@@ -320,7 +323,8 @@ fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
     let bytes =
         values.and_then(|all| (all / kind.values() as u64).checked_mul(kind.bytes() as u64));
     let Some(bytes) = bytes else {
-        return Err(cursor.damaged(begins, format!("{name} is too large: {shape:?}")));
+        let problem = format!("{name} has the sizes {shape:?}, which make more than 2^64 bytes");
+        return Err(cursor.damaged(begins, problem));
     };
     // The innermost size stands first in the file, and last in a folder.
     shape.reverse();

@@ -4,6 +4,8 @@
 #![allow(clippy::print_stderr, reason = "what is not tried is said")]
 
 mod arguments;
+#[cfg(unix)]
+mod compare;
 #[path = "../place/mod.rs"]
 mod place;
 #[cfg(unix)]
@@ -23,7 +25,7 @@ struct Page {
 struct Shown {
     /// The command as a shell reads it, without the prompt and with continued lines joined.
     command: String,
-    /// The text that the page shows as its output: the rest of its block, or the `text` block behind it.
+    /// The text that the page shows as its output: the rest of its block, and a `text` block behind that.
     output: String,
 }
 
@@ -39,12 +41,13 @@ impl Page {
         own.into_iter().chain(firebrick_book::pages()).map(read).collect()
     }
 
-    /// Returns the commands of the console blocks: what follows `$ `, up to the line that completes it.
+    /// Returns the commands of the console blocks: what follows `$ `, up to the line that completes it. If a block's
+    /// commands have as many `text` blocks behind it in the section, each has one. Otherwise all are the last one's.
     fn commands(&self) -> Vec<Shown> {
         let mut found: Vec<Shown> = Vec::new();
         for block in self.text.split("```console\n").skip(1) {
             let (block, after) = block.split_once("```").unwrap_or((block, ""));
-            let mut open = false;
+            let (mut open, first) = (false, found.len());
             for line in block.lines() {
                 let trimmed = line.trim_start();
                 if let Some(command) = trimmed.strip_prefix("$ ") {
@@ -56,10 +59,18 @@ impl Page {
                 }
                 open = open && !complete(&found.last().unwrap().command);
             }
-            if let (Some(last), Some(text)) =
-                (found.last_mut(), after.strip_prefix("\n\n```text\n"))
-            {
-                last.output += text.split("```").next().unwrap_or_default();
+            let section = after.split("\n#").next().unwrap_or_default();
+            let texts: Vec<&str> = section
+                .split("```text\n")
+                .skip(1)
+                .map(|text| text.split("```").next().unwrap_or_default())
+                .collect();
+            let shared = texts.len() != found.len() - first;
+            for (index, text) in texts.into_iter().enumerate() {
+                let owner = if shared { found.last_mut() } else { found.get_mut(first + index) };
+                if let Some(shown) = owner {
+                    shown.output += text;
+                }
             }
         }
         for shown in &mut found {
@@ -89,13 +100,13 @@ fn complete(command: &str) -> bool {
 
 #[test]
 fn commands_are_found_whole_with_what_they_print() {
-    let text = "```console\n$ for a in 1 2; do\n    echo $a\n  done\nsaid\n$ X=1 echo 'a\nb' \\\n  c\n```\n\n\
-                ```text\na\n```\n";
+    let text = "```console\n$ for a in 1 2; do\n    echo $a\n  done\nsaid\n$ X=1 echo 'a\nb' \\\n  c\n```\n\nIt says:\n\n\
+                ```text\na\n```\n\n```text\nb\n```\n## Next\n```text\nc\n```\n";
     let page = Page { name: "page.md".into(), text: text.into() };
     let shown =
         |command: &str, output: &str| Shown { command: command.into(), output: output.into() };
     assert_eq!(
         page.commands(),
-        [shown("for a in 1 2; do\necho $a\ndone", "\nsaid"), shown("X=1 echo 'a\nb' c", "a\n")]
+        [shown("for a in 1 2; do\necho $a\ndone", "\nsaida\n"), shown("X=1 echo 'a\nb' c", "b\n")]
     );
 }

@@ -1,7 +1,7 @@
 //! A reader's walk: the commands of each page are run, one after another, by a shell in a folder of the page's own.
 //!
 //! The walk shows that each command runs to its end, and that the files that it names are those that the commands
-//! before it wrote. It also compares the output of some commands with the page (`PRINTED`). `firebrick.sh` stands
+//! before it wrote. It also compares the output of some commands with the page (`compare.rs`). `firebrick.sh` stands
 //! before the program and makes trainings short. A small model with new weights stands in for a published one, and
 //! the CPU for a card. `NOT_RUN` lists the commands that are not run, with the reason.
 
@@ -20,6 +20,7 @@ use std::{
 
 use crate::{
     Page, Shown,
+    compare::compare,
     place::{Place, repository},
 };
 
@@ -83,10 +84,6 @@ const NOT_RUN: [(&str, &str); 37] = [
 
 /// The commands that fail on purpose.
 const FAILS: [&str; 1] = ["firebrick train quickstart --set rollout.group_siz=4"];
-
-/// The commands whose output is the page's, line by line. The page may leave lines out with `…`.
-const PRINTED: [&str; 4] =
-    ["firebrick plan", "firebrick score --explain", "firebrick inspect tests/", "echo '{\"id\""];
 
 /// The commands that a page's reader has run before.
 const BEFORE: [(&str, &str); 13] = [
@@ -165,7 +162,7 @@ fn the_commands_of_the_pages_run() {
     let idle: Vec<_> = NOT_RUN.iter().filter(|(start, _)| !all.left.contains(start)).collect();
     assert!(idle.is_empty(), "no page has these commands: {idle:?}");
     assert!(all.ran > 80, "only {} commands were run: are they written otherwise?", all.ran);
-    assert!(all.compared >= 5, "only {} outputs were compared", all.compared);
+    assert!(all.compared >= 10, "only {} outputs were compared", all.compared);
 }
 
 /// The result of a page.
@@ -225,7 +222,9 @@ impl<'page> Walk<'page> {
             script += &format!("cat >&2 <<'COMMAND'\n$ {command}\nCOMMAND\n");
             script += &match fails {
                 true => format!("if {command}\nthen exit 99; fi; rm \"$PLACE/failed\"\n"),
-                false => format!("{{ {command}\n}} > \"$PLACE/printed-{number}\"\n"),
+                false => format!(
+                    "{{ {command}\n}} > \"$PLACE/printed-{number}\" 2> \"$PLACE/said-{number}\"\n"
+                ),
             };
             script += "[ ! -e \"$PLACE/failed\" ]\n";
         }
@@ -284,32 +283,25 @@ impl<'page> Walk<'page> {
 
     /// The last command that was begun, and what was said since.
     fn said(&self) -> String {
-        let log = String::from_utf8_lossy(&fs::read(self.place.path("log")).unwrap()).into_owned();
-        log.rfind("\n$ ").map_or_else(|| format!("\n{log}"), |at| log[at..].to_owned())
+        let read = |name: &str| fs::read(self.place.path(name)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&read("log")).into_owned();
+        let begun = log.matches("\n$ ").count() + usize::from(log.starts_with("$ "));
+        let last = log.rfind("\n$ ").map_or_else(|| format!("\n{log}"), |at| log[at..].to_owned());
+        let said = read(&format!("said-{}", begun.saturating_sub(1)));
+        last + &String::from_utf8_lossy(&said)
     }
 
     /// Compares what was printed with what the page shows.
     fn compare(&mut self) {
         for (number, shown) in self.commands.iter().enumerate() {
-            let held = PRINTED.iter().any(|start| shown.command.starts_with(start));
-            if !held || shown.output.is_empty() {
-                continue;
-            }
+            let read = |name: &str| {
+                let path = self.place.path(&format!("{name}-{number}"));
+                fs::read_to_string(path).unwrap_or_default()
+            };
+            let Some(compared) = compare(shown, &read("printed"), &read("said")) else { continue };
             self.walked.compared += 1;
-            let path = self.place.path(&format!("printed-{number}"));
-            let printed = fs::read_to_string(path).unwrap();
-            let mut lines = printed.lines().map(str::trim_end);
-            for line in shown.output.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
-                if line.contains('…') {
-                    continue;
-                }
-                if !lines.any(|other| other == line) {
-                    self.walked.failures.push(format!(
-                        "{}: the page shows {line:?} after\n$ {}\nwhich prints\n{printed}",
-                        self.page.name, shown.command
-                    ));
-                    break;
-                }
+            if let Err(difference) = compared {
+                self.walked.failures.push(format!("{}: {difference}", self.page.name));
             }
         }
     }
