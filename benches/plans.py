@@ -3,7 +3,7 @@
     cargo build --release --locked && python benches/plans.py target/release/firebrick
 
 Nothing is loaded or computed. The shapes are those of the published models' `config.json`; a group has 8
-completions, and a prompt 512 tokens; matrices are multiplied in bfloat16.
+completions, in evaluations too, and a prompt 512 tokens; matrices are multiplied in bfloat16.
 """
 
 import json
@@ -51,7 +51,7 @@ def main():
             '[data]\ntrain = "t.jsonl"\nmax_prompt_tokens = 512\n'
             '[model]\npath = "m"\ndtype = "bfloat16"\n'
             "[rollout]\ngroup_size = 8\nmax_sequences = 8\n"
-            "[sampling]\nprompts_per_step = 8\n[train]\nmini_batch = 32\n"
+            "[sampling]\nprompts_per_step = 8\n[train]\nmini_batch = 32\n[eval]\nsamples = 8\n"
         )
         plan = lambda *args: ask(program, place, *args)
         print("| model | trained | " + " | ".join(MEMORY) + " |")

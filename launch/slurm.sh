@@ -41,7 +41,7 @@ for node in "${nodes[@]:1}"; do
 done
 
 # The trainer waits for the servers (rollout.engine.patience), and is one task, whatever device.count is.
-if [ -f "runs/$name/run.db" ]; then
+if [ -f "runs/$name/recipe.toml" ]; then
     begin=("runs/$name/recipe.toml" --resume)
 else
     begin=("$recipe" --set "name=$name")

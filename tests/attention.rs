@@ -31,7 +31,8 @@ struct Case {
 fn case() -> impl Strategy<Value = Case> {
     let long = prop_oneof![4 => 1..20usize, 1 => 100..300usize];
     let padding = prop_oneof![Just(Padding::None), Just(Padding::Left), Just(Padding::Right)];
-    let look = (proptest::option::weighted(0.4, 1..40usize), 1..40_000usize);
+    let window = prop_oneof![8 => 1..40usize, 1 => Just(1 << 32)];
+    let look = (proptest::option::weighted(0.4, window), 1..40_000usize);
     let texts = vec((long, any::<bool>()), 1..6);
     (texts, padding, 1..4usize, 1..4usize, look, any::<u64>()).prop_map(
         |(texts, padding, kv_heads, group, (window, scores), seed)| {

@@ -180,12 +180,16 @@ fn a_conversation_ends_at_each_of_its_limits() {
     );
     // A reply that is too long is not heard.
     let deaf = Turns { max_heard_tokens: 3, ..TURNS };
+    assert_eq!(outcome(&run(deaf.clone(), 90, on)).closing, "40 41");
     assert_eq!(case(deaf, 90, on), (6, 8, 2, Heard, Length, none()));
     // An episode can end with a turn that was cut off, if the environment says so.
     let over = |turn| Ok(if turn < 3 { Reply::heard("40") } else { Reply::over("", 1.0) });
     assert_eq!(case(Turns { max_turn_tokens: 1, ..TURNS }, 9, over), (3, 5, 3, Over, Stop, none()));
     // An episode whose last turn was cut off for lack of room stays truncated.
     assert_eq!(case(TURNS, 8, over), (8, 10, 3, Over, Length, none()));
+    // It also does if the turn was as long as any turn may be.
+    let short = Turns { max_turn_tokens: 1, ..TURNS };
+    assert_eq!(case(short, 3, over), (3, 5, 3, Over, Length, none()));
     assert_eq!(case(TURNS, 9, over), (9, 11, 3, Over, Stop, none()));
 
     type Fails = fn(usize) -> Said;
@@ -271,6 +275,47 @@ fn a_refused_request_leaves_the_others() {
     let twice = engine.submit(vec![one, two, three]).unwrap_err();
     assert!(twice.to_string().contains("has the id of another"), "{twice}");
     assert!(engine.submit(vec![request(9, 600, 1)]).is_err());
+    let mut groups = Vec::new();
+    while groups.len() < 3 {
+        groups.extend(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap());
+    }
+    assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
+}
+
+/// An engine that loses its work when it is asked for the second time.
+struct Losing(LocalEngine<Decoder>, usize);
+
+impl RolloutEngine<Decoder> for Losing {
+    fn publish(&mut self, policy: &Decoder, version: u64) -> Result<(), RolloutError> {
+        self.0.publish(policy, version)
+    }
+
+    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+        self.1 += 1;
+        if self.1 == 2 {
+            self.0 = local();
+            return Err(RolloutError::engine("the child died", true));
+        }
+        self.0.submit(requests)
+    }
+
+    fn poll(
+        &mut self,
+        wait: Wait,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        self.0.poll(wait, finished)
+    }
+}
+
+#[test]
+fn what_an_engine_lost_may_be_asked_for_again() {
+    let over = says(|_, _, _: &str| Ok(Reply::over("", 1.0)));
+    let mut engine = conversing(Losing(local(), 0), over, TURNS);
+    engine.submit(varied(1)).unwrap();
+    let lost = engine.submit(varied(3).split_off(1)).unwrap_err();
+    assert!(matches!(lost, RolloutError::Engine { retryable: true, .. }), "{lost}");
+    engine.submit(varied(3)).unwrap();
     let mut groups = Vec::new();
     while groups.len() < 3 {
         groups.extend(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap());

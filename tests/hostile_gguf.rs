@@ -223,7 +223,12 @@ const HOSTILE: &[Hostile] = &[
         |it| it.texts("tokenizer.ggml.merges", ["\u{1}".repeat(20 << 20).as_str()]),
         &["…", "makes no token"],
     ),
-    ("tokens that are made in all ways", in_all_ways, &["in more than 1048576 ways"]),
+    ("short tokens made in all ways", |it| in_all_ways(it, [32; 3]), &["more than 1048576 ways"]),
+    (
+        "long tokens made in all ways",
+        |it| in_all_ways(it, [128, 128, 1]),
+        &["more than 67108864 bytes, each way written out"],
+    ),
     (
         "heads beyond all measure",
         |it| {
@@ -272,12 +277,14 @@ fn factors_of_nothing(file: &mut GgufFile) {
     file.tensor("rope_freqs.weight", &[width / 2], &vec![f32::NAN; width / 2]);
 }
 
-/// Sets tokens each of which is made of two others wherever it is cut: 16,384 tokens in more than a million
-/// ways.
-fn in_all_ways(file: &mut GgufFile) {
-    let token = |index: usize| "a".repeat(index / 128 + 1) + &"b".repeat(index % 128);
-    let only = (0..128).map(|index| "b".repeat(index + 1));
-    let tokens: Vec<String> = (0..128 * 128).map(token).chain(only).collect();
+/// Sets tokens each of which is made of two others wherever it is cut: all runs of `a`, then of `b`, then of `c`, with
+/// fewer letters of each than `most` says.
+fn in_all_ways(file: &mut GgufFile, most: [usize; 3]) {
+    let token = |index: usize| {
+        let [a, b, c] = [index / most[1] / most[2], index / most[2] % most[1], index % most[2]];
+        ["a".repeat(a), "b".repeat(b), "c".repeat(c)].concat()
+    };
+    let tokens: Vec<String> = (1..most.iter().product()).map(token).collect();
     file.text("tokenizer.ggml.model", "llama");
     file.texts("tokenizer.ggml.tokens", tokens.iter().map(String::as_str));
     file.numbers("tokenizer.ggml.token_type", &vec![1; tokens.len()]);

@@ -408,6 +408,21 @@ fn a_poll_that_panics_leaves_nothing_in_flight() {
 }
 
 #[test]
+fn numbers_that_are_not_finite_are_the_policys_fault() {
+    let policy = Watched::new();
+    for sample_on in [SampleOn::Host, SampleOn::Device] {
+        let mut engine = LocalEngine::new(&policy, numbers(), 4, 512, sample_on);
+        policy.watch.is_nan.store(true, Ordering::Relaxed);
+        let error = all(&mut engine, vec![request(7, 5, 2)]).unwrap_err();
+        assert!(matches!(error, RolloutError::NotFinite { id: 7, .. }), "{error}");
+        assert!(error.to_string().contains("NaN, expected a finite number"), "{error}");
+        assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
+        policy.watch.is_nan.store(false, Ordering::Relaxed);
+        assert_eq!(all(&mut engine, vec![request(7, 5, 2)]).unwrap().len(), 1);
+    }
+}
+
+#[test]
 fn requests_that_ask_for_nothing_or_have_no_id_of_their_own_are_refused() {
     let policy = policy(8, &Device::flex());
     let mut engine = LocalEngine::new(&policy, numbers(), 4, 50, SampleOn::Host);
@@ -640,7 +655,7 @@ impl<M> RolloutEngine<M> for Spoilt {
     }
 }
 
-/// A decoder that counts its copies for sampling, and fails when it is told to.
+/// A decoder that counts its copies for sampling, and fails or computes nonsense when it is told to.
 #[derive(Module, Debug)]
 struct Watched {
     decoder: Decoder,
@@ -655,6 +670,7 @@ struct Watch {
     /// The largest number of copies that were there when another was made.
     before: Arc<AtomicUsize>,
     fails: Arc<AtomicBool>,
+    is_nan: Arc<AtomicBool>,
 }
 
 impl Watch {
@@ -707,7 +723,11 @@ impl PolicyModel for Watched {
 
     fn decode(&self, tokens: Tensor<1, Int>, cache: &mut KvCache) -> Tensor<2> {
         self.watch.maybe_fail();
-        self.decoder.decode(tokens, cache)
+        let hidden = self.decoder.decode(tokens, cache);
+        match self.watch.is_nan.load(Ordering::Relaxed) {
+            true => hidden.mul_scalar(f32::NAN),
+            false => hidden,
+        }
     }
 
     fn head(&self) -> &Param<Tensor<2>> {

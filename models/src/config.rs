@@ -395,7 +395,7 @@ impl DecoderConfig {
             )));
         }
         for rope in [Some(&self.rope), self.local_rope.as_ref()].into_iter().flatten() {
-            rope.check(self.head_dim)?;
+            rope.check(self.head_dim, self.max_position_embeddings)?;
         }
         self.check_parts()?;
         if !(self.query_scale.is_finite() && self.query_scale > 0.0) {

@@ -94,6 +94,9 @@ pub struct LongRope {
     pub original_max_position_embeddings: usize,
 }
 
+/// The largest angle of a rope, in radians (2²²). Kernels compute sine and cosine up to there.
+const LARGEST: f64 = 4_194_304.0;
+
 impl Rope {
     /// Makes a rope whose frequencies are not changed.
     pub fn new(theta: f64) -> Self {
@@ -149,8 +152,9 @@ impl Rope {
         }
     }
 
-    /// Checks that the numbers make frequencies.
-    pub(crate) fn check(&self, head_dim: usize) -> Result<(), ConfigError> {
+    /// Checks that the numbers make frequencies, and angles of a size that every device knows the sine of, in
+    /// texts of up to `longest` tokens.
+    pub(crate) fn check(&self, head_dim: usize, longest: usize) -> Result<(), ConfigError> {
         let sane = |x: f64| x.is_finite() && x > 0.0;
         let wrong = |problem: String| Err(ConfigError::Size(problem));
         let pairs = self.pairs(head_dim);
@@ -162,7 +166,7 @@ impl Rope {
             ));
         }
         let (numbers, contexts, ordered) = match &self.scaling {
-            RopeScaling::None => return Ok(()),
+            RopeScaling::None => (Vec::new(), 1, true),
             RopeScaling::Linear { factor } => (vec![*factor], 1, true),
             // A single pair turns by 1 with any base, so there is nothing to change.
             RopeScaling::Dynamic { factor, context } => {
@@ -200,6 +204,16 @@ impl Rope {
                 "the rope scaling {:?} makes no frequencies: numbers have to be positive, those of high frequencies above \
                  those of low ones",
                 self.scaling
+            ));
+        }
+        let longest = longest.min(LARGEST as usize);
+        let turns = [1, longest].map(|length| self.turns(head_dim, length).0).concat();
+        let angle = turns.into_iter().fold(0.0, f64::max) * longest as f64;
+        if angle > LARGEST {
+            return wrong(format!(
+                "rope_theta {} with the scaling {:?} turns a head by {angle:.3e} at token {longest}; expected at \
+                 most {LARGEST}",
+                self.theta, self.scaling
             ));
         }
         Ok(())
@@ -413,6 +427,18 @@ fn numbers(fields: &Fields, field: &str) -> Result<Vec<f64>, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn angles_without_a_sine_are_refused() {
+        let of = |factor: f64, longest: usize| {
+            let rope = Rope { scaling: RopeScaling::Linear { factor }, ..Rope::new(10_000.0) };
+            rope.check(16, longest).err().map(|error| error.to_string())
+        };
+        assert_eq!(of(1.0, usize::MAX), None);
+        assert_eq!(of(0.01, 32_768), None);
+        let refused = of(0.001, 32_768).unwrap();
+        assert!(refused.contains("3.277e7") && refused.contains("at most 4194304"), "{refused}");
+    }
 
     /// The numbers are those of transformers 5.23: `ROPE_INIT_FUNCTIONS["dynamic"]` for 20 and for 96 tokens.
     #[test]

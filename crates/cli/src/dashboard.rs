@@ -290,7 +290,8 @@ impl Watcher for Dashboard {
                 self.draw(curve, value, name.starts_with("eval/"));
             }
         }
-        match metrics.get("reward/mean") {
+        // A step that sampled nothing has no reward, and is a step too.
+        match metrics.get("sampling/groups_kept") {
             Some(_) if step < self.afterwards.total() => self.turn_to(step + 1),
             Some(_) => self.tell(|renderer| renderer.update_split(WHOLE as usize)),
             None => {}

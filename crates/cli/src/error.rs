@@ -218,7 +218,7 @@ impl ProgramError {
                 | ViewError::WandbId { .. },
             ) => return None,
             ProgramError::NoOut { out } => {
-                format!("the other forms are printed: for a file, end the command with > {}", out.display())
+                format!("the other forms are printed: for a file, end the command with > {}", path_word(out))
             }
             ProgramError::NotFinished { run } => {
                 format!("`{}` goes on with it", resume_command(run))

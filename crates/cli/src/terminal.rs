@@ -265,7 +265,8 @@ impl Terminal {
             let accuracy = accuracy.map(|a| format!("   accuracy {a:.3}")).unwrap_or_default();
             self.line(&format!("warm-up {step:>6}   loss {loss:.4}{accuracy}"))?;
         }
-        if metrics.get("reward/mean").is_some() {
+        // A step that sampled nothing has no reward, and is a step too.
+        if metrics.get("sampling/groups_kept").is_some() {
             self.step(step, metrics)?;
         }
         if let Some(accuracy) = metrics.get("eval/heldout_accuracy") {
@@ -436,6 +437,10 @@ mod tests {
             }
             terminal.metrics(step, &metrics);
         }
+        // The surplus of an earlier step filled this one.
+        let mut without = Metrics::default();
+        without.set("sampling/groups_kept", 64.0);
+        terminal.metrics(22, &without);
         terminal.begin(Stage::Rollout, 10);
         terminal.advance(3);
         terminal.end();
@@ -451,6 +456,8 @@ mod tests {
             ]
         );
         assert_eq!(lines.iter().filter(|line| line.contains("step   reward")).count(), 2);
+        let last = lines.last().unwrap();
+        assert!(last.starts_with(" 22/200        -         -        -"), "{last}");
         let widths: Vec<usize> = lines[1..].iter().map(|line| line.chars().count()).collect();
         assert!(widths.iter().all(|&width| width == widths[0]), "{widths:?}");
         assert!(!text.contains('\x1b'));

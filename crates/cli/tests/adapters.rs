@@ -198,6 +198,15 @@ fn an_adapter_is_trained_on() {
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("is an adapter already"), "{}", outcome.stderr);
 
+    // The weights beside it may be packed, as they may beside a new adapter. A whole model has no such weights.
+    let packed = ["model.base=int8", "train.steps=1"];
+    succeed(&place, "packed", &[&[first], &packed[..]].concat());
+    let outcome = train(&place, "whole", &packed);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    let words =
+        "model.base is set, expected only with model.lora, or with an adapter as model.path";
+    assert!(outcome.said().contains(words), "{}", outcome.stderr);
+
     succeed(&place, "second", &[first, "train.steps=1"]);
     let checkpoint = |run: &str| format!("runs/{run}/checkpoints/step-000001");
     let weights = |run: &str| {

@@ -247,6 +247,13 @@ fn rewards() {
                 "reward.parts=[{name='a', weight=1, kind='math'}, {name='a', weight=2, kind='dapo'}]",
             ],
         ),
+        (
+            "part of a part",
+            &[
+                "reward.kind=weighted",
+                "reward.parts=[{name='style/think', weight=1, kind='format'}]",
+            ],
+        ),
         ("no penalty for not stopping", &["reward.stop.form=as_written"]),
         ("two penalties for not stopping", &["reward.stop={scale=0.5, replace=-1}"]),
         ("bonus for not stopping", &["reward.stop.scale=1.5"]),

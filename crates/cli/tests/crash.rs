@@ -360,10 +360,51 @@ fn a_damaged_database_is_told() {
         }
         fs::write(&path, &whole).unwrap();
     }
-    // The error's advice works.
+    // The error's advice works, also with the run's own recipe, which has no name in it.
     fs::remove_file(&path).unwrap();
     place.train_tiny("a", &["train.steps=4", "--resume"]).success();
     assert_eq!(place.newest("a"), Some(4));
+    fs::remove_file(&path).unwrap();
+    place.succeed(&["train", "runs/a/recipe.toml", "--set", "train.steps=5", "--resume"]);
+    assert_eq!(place.newest("a"), Some(5));
+}
+
+/// A checkpoint is not to be removed because the model under its adapter is damaged.
+#[test]
+fn a_damaged_base_is_not_the_checkpoint_s_fault() {
+    let place = Place::new();
+    place.fixture("qwen2-f32", "base");
+    let settings = ["model.new=", "model.path=base", "model.lora={rank=2}", "warmup.steps=0"];
+    let train = |more: &[&str]| place.train_tiny("a", &[&settings[..], more].concat());
+    train(&["train.steps=1"]).success();
+    let weights = place.path("base/model.safetensors");
+    let whole = fs::read(&weights).unwrap();
+    fs::write(&weights, &whole[..whole.len() / 2]).unwrap();
+    let failed = train(&["train.steps=2", "--resume"]);
+    assert_eq!(failed.code, Some(1), "{}", failed.stderr);
+    let said = failed.said();
+    assert!(said.contains("base/model.safetensors"), "{said}");
+    assert!(!said.contains("checkpoints/step-"), "{said}");
+    fs::write(&weights, whole).unwrap();
+    train(&["train.steps=2", "--resume"]).success();
+}
+
+/// A run whose checkpoints were removed begins anew, and keeps near its new beginning.
+#[test]
+fn a_run_without_checkpoints_has_a_reference_of_its_own() {
+    let place = Place::new();
+    let settings = ["loss.kl={kind='k3',coef=0.1}", "train.steps=2"];
+    let train = |name: &str, more: &[&str]| {
+        place.train_tiny(name, &[&settings[..], more].concat()).success();
+    };
+    train("a", &["seed=1"]);
+    fs::remove_dir_all(place.path("runs/a/checkpoints")).unwrap();
+    train("a", &["seed=2", "--resume"]);
+    train("b", &["seed=2"]);
+    let reference = |name: &str| {
+        fs::read(place.path(&format!("runs/{name}/reference/model.safetensors"))).unwrap()
+    };
+    assert!(reference("a") == reference("b"), "it is the policy of another beginning");
 }
 
 #[test]
@@ -414,7 +455,8 @@ fn an_environment_that_is_mended_is_asked_again() {
         games.address()
     );
     let game = ["data.task={kind='guessing',numbers=10}", &environment, "warmup={}"];
-    let settings = [&game[..], &["train.steps=2", "sampling.dynamic=false"]].concat();
+    let short = ["train.steps=2", "sampling.dynamic=false", "model.new.alphabet=0123456789-:<>=?"];
+    let settings = [&game[..], &short].concat();
     let place = Place::new();
     let failed = place.train_tiny("mended", &settings);
     assert_eq!(failed.code, Some(1), "{}", failed.stderr);

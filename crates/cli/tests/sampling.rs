@@ -195,7 +195,7 @@ fn groups_without_spread_are_refilled_replaced_dropped_or_trained_on() {
     let capped = [&much[..], &["sampling.prompts_per_step=8", "sampling.max_rounds=1"]].concat();
     let failed = run(&place, "capped", &[&capped[..], &["sampling.on_cap=error"]].concat());
     assert_eq!(failed.code, Some(1));
-    assert!(failed.stderr.contains("of 8 groups with spread"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("of 8 groups to train on"), "{}", failed.stderr);
 
     let (kept, copied, filtered, rounds) = of("drop", &["sampling.dynamic=drop"]);
     assert!(kept.iter().zip(&filtered).all(|(kept, filtered)| kept + filtered == 8.0));

@@ -1,7 +1,7 @@
 //! Errors that end a run, with advice on each.
 
 use std::{
-    fmt,
+    fmt, iter,
     path::{Path, PathBuf},
 };
 
@@ -296,6 +296,16 @@ pub enum Error {
         /// The adapter's folder.
         folder: PathBuf,
     },
+    /// The recipe has `model.base`, and every weight of the model is trained.
+    #[error(
+        "model.base is set, expected only with model.lora, or with an adapter as model.path: {} is a \
+         whole model, and all its weights are trained",
+        folder.display()
+    )]
+    NoAdapter {
+        /// The model's folder.
+        folder: PathBuf,
+    },
     /// None of the model's projections is among the targets of `[model.lora]`.
     #[error(
         "model.lora.targets names no projection of this model that can have an adapter: nothing would be trained"
@@ -312,11 +322,11 @@ pub enum Error {
     NoExperts,
     /// No prompt fits beside the completion.
     #[error(
-        "rollout.max_completion_tokens = {completion} leaves no room for a prompt: the model's \
-         context is {context} tokens"
+        "completions of {completion} tokens leave no room for a prompt: the model's context is \
+         {context} tokens"
     )]
     Context {
-        /// The completion's limit in the recipe.
+        /// Tokens of the longest completion in the recipe, with those of an environment.
         completion: usize,
         /// `max_position_embeddings`.
         context: usize,
@@ -522,8 +532,13 @@ impl Error {
             Error::TwoAdapters { folder } => format!(
                 "remove [model.lora] to go on with that adapter, or merge it first: firebrick export \
                  {} OUT --merge",
-                folder.display()
+                path_word(folder)
             ),
+            Error::NoAdapter { .. } => {
+                "remove model.base (`--set model.base=` does), or train adapters: --set \
+                 model.lora.rank=16"
+                    .into()
+            }
             Error::NoTarget => {
                 "add projections of the attention, such as q_proj; experts have no adapters".into()
             }
@@ -579,6 +594,7 @@ impl Error {
             | Error::NoChatTemplate { .. }
             | Error::NoFormat { .. }
             | Error::TwoAdapters { .. }
+            | Error::NoAdapter { .. }
             | Error::NoTarget
             | Error::NoExperts
             | Error::Adapters { .. }
@@ -591,7 +607,9 @@ impl Error {
             | Error::Brought { .. }
             | Error::NoKey { .. }
             | Error::Servers(PoolError::Address { .. })
-            | Error::Environment(_)
+            | Error::Environment(
+                OpenEnvError::Address { .. } | OpenEnvError::Key | OpenEnvError::Template(_),
+            )
             | Error::NoEnvironment
             | Error::Stop { .. }
             | Error::Worked { .. }
@@ -599,14 +617,25 @@ impl Error {
             | Error::Run(
                 RunError::Name(_) | RunError::Exists { .. } | RunError::NothingToResume { .. },
             ) => 2,
-            Error::Diverged { .. } | Error::Train(TrainError::NotFinite { .. }) => 3,
+            Error::Diverged { .. }
+            | Error::Train(
+                TrainError::NotFinite { .. } | TrainError::Rollout(RolloutError::NotFinite { .. }),
+            ) => 3,
             _ => 1,
         }
     }
 
     /// Turns the error into that of a run that goes on from `checkpoint`. If the checkpoint is at fault, there
-    /// may be an older one.
+    /// may be an older one. Other folders are read with it, such as the model under an adapter and a reward
+    /// model. An error names its file, so it tells whose fault it is.
     pub(crate) fn of_checkpoint(self, checkpoint: &Path) -> Self {
+        let place = checkpoint.display().to_string();
+        let names = |error: &dyn std::error::Error| error.to_string().contains(&place);
+        if !iter::successors(Some(&self as &dyn std::error::Error), |error| error.source())
+            .any(names)
+        {
+            return self;
+        }
         match self {
             Error::Checkpoint(_)
             | Error::Vocabulary { .. }

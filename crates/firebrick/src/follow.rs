@@ -105,7 +105,7 @@ impl Follow {
             }
         }
         watcher.metrics(step, metrics);
-        if metrics.get("reward/mean").is_some() {
+        if metrics.get("sampling/groups_kept").is_some() {
             for judged in store.examples(TRAIN, step)? {
                 show(judged, |example| watcher.sampled(step, example));
             }

@@ -95,10 +95,13 @@ impl Folders {
             Ok(Some(folders))
         };
         let Some(checkpoint) = resume else {
-            let begun = begun()?;
-            return match begun.as_ref().and_then(|folders| folders.adapter.clone()) {
-                Some(folder) if model.lora.is_some() => Err(Error::TwoAdapters { folder }),
-                _ => Ok(begun),
+            let Some(begun) = begun()? else { return Ok(None) };
+            return match (&begun.adapter, &model.lora) {
+                (Some(folder), Some(_)) => Err(Error::TwoAdapters { folder: folder.clone() }),
+                (None, None) if model.base != BaseType::Auto => {
+                    Err(Error::NoAdapter { folder: begun.weights })
+                }
+                _ => Ok(Some(begun)),
             };
         };
         // Folders are moved, so the recipe knows better than an adapter where the adapter's model is by now.

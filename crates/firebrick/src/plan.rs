@@ -2,9 +2,10 @@
 //!
 //! A step holds most at one of six moments, each of which is a column of the plan: while it samples, when the
 //! activations of a micro-batch are whole and logits are made from them, when the backward pass enters the last
-//! layer, when it has left the first, while AdamW moves the weights, and while a checkpoint is written. Every
-//! part is counted from the tensors that the code keeps: the comments of `sums` say where. A part is exact if
-//! its tensors are there for the whole moment and have these very sizes. The other parts depend on the lengths
+//! layer, when it has left the first, while AdamW moves the weights, and while a checkpoint is written. If the
+//! next step is sampled while a step is trained on, the moments of an update hold what sampling takes as well.
+//! Every part is counted from the tensors that the code keeps: the comments of `sums` say where. A part is exact
+//! if its tensors are there for the whole moment and have these very sizes. The other parts depend on the lengths
 //! that a policy writes, or on tensors that live for one operation. They are estimates, taken at their largest.
 
 mod advice;
@@ -18,7 +19,7 @@ use serde::Serialize;
 
 pub use advice::{Advice, Longest, Remedy, remedy};
 pub use engines::{Card, Engines, Load, REACHED, Reached};
-pub use facts::{Facts, Models, Work};
+pub use facts::{Facts, Models, Work, Workload};
 pub use memory::{Cut, Memory, compute, cut, warning};
 pub use pieces::Pieces;
 

@@ -14,24 +14,48 @@ use std::{
 };
 
 use firebrick::{INTERRUPTED, Recipe, Session, recipe::Loaded, source::Sources, wire::wire};
-use firebrick_core::{Group, GroupFilter, RewardedGroup};
+use firebrick_core::{
+    Completion, Group, GroupFilter, Prompt, RewardedGroup, Score, Verifier, VerifierFailed,
+};
 use firebrick_data::DateTime;
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 use firebrick_train::KeepAll;
 
+const AHEAD: &str = "rollout.max_staleness=1";
+
 fn tiny(set: &[&str]) -> Loaded {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml");
-    let always = ["rollout.max_staleness=1", "train.steps=5", "checkpoint.every=1"];
+    let always = ["train.steps=5", "checkpoint.every=1"];
     let set: Vec<String> = always.iter().chain(set).map(|&set| set.to_owned()).collect();
     Recipe::load(&path, &set).unwrap()
 }
 
-/// An engine that ends the run while a step is sampled ahead, and after the update beside it.
+/// Ends a run while its fourth step is sampled ahead, and after the update beside it.
+#[derive(Clone, Default)]
+struct End {
+    flag: Arc<AtomicBool>,
+    asked: Arc<AtomicBool>,
+}
+
+impl End {
+    /// Ends the run if the fourth step was asked for.
+    fn come(&self) -> bool {
+        let asked = self.asked.load(Ordering::Relaxed);
+        if asked {
+            // The third step's update takes some milliseconds.
+            thread::sleep(Duration::from_secs(2));
+            self.flag.store(true, Ordering::Relaxed);
+        }
+        asked
+    }
+}
+
+/// An engine during whose work the run ends, or that leaves the end to the judge.
 struct Ending {
     engine: Box<dyn RolloutEngine<Decoder>>,
-    flag: Arc<AtomicBool>,
-    asked: bool,
+    end: End,
+    left_to_judge: bool,
 }
 
 impl RolloutEngine<Decoder> for Ending {
@@ -40,7 +64,9 @@ impl RolloutEngine<Decoder> for Ending {
     }
 
     fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
-        self.asked |= requests.iter().any(|request| request.step == 4);
+        if requests.iter().any(|request| request.step == 4) {
+            self.end.asked.store(true, Ordering::Relaxed);
+        }
         self.engine.submit(requests)
     }
 
@@ -49,33 +75,54 @@ impl RolloutEngine<Decoder> for Ending {
         wait: Wait,
         finished: &mut dyn FnMut(usize),
     ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
-        if self.asked {
-            // The third step's update takes some milliseconds.
-            thread::sleep(Duration::from_secs(2));
-            self.flag.store(true, Ordering::Relaxed);
+        if !self.left_to_judge && self.end.come() {
             return Ok(Vec::new());
         }
         self.engine.poll(wait, finished)
     }
 }
 
+/// A judge during whose work the run ends.
+struct Judge {
+    verifier: Box<dyn Verifier>,
+    end: End,
+}
+
+impl Verifier for Judge {
+    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        self.verifier.score(prompt, completion)
+    }
+
+    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        self.end.come();
+        self.verifier.score_all(asked)
+    }
+}
+
 #[test]
 fn a_run_that_ends_while_it_samples_ahead_goes_on_to_the_same_bits() {
     let place = tempfile::tempdir().unwrap();
-    let session = |name: &str| Session::new(tiny(&[])).runs(place.path()).name(name);
-    session("whole").run().unwrap();
-
-    let wired = wire(&tiny(&[]).recipe, None, &Sources::here(), DateTime::default()).unwrap();
-    let flag = Arc::new(AtomicBool::new(false));
-    let engine = Ending { engine: wired.trainer.engine, flag: flag.clone(), asked: false };
-    let ended = session("ended").engine(engine).interrupted_by(move || flag).run().unwrap();
-    assert_eq!(ended.stopped_because, INTERRUPTED);
-    session("ended").resume(true).run().unwrap();
-
     let weights = |name: &str| {
         fs::read(place.path().join(name).join("checkpoints/step-000005/model.safetensors")).unwrap()
     };
-    assert!(weights("whole") == weights("ended"), "the weights are others");
+    for (name, set, left_to_judge) in [
+        ("sampling", &[AHEAD][..], false),
+        ("judging", &[AHEAD], true),
+        ("judging-in-turn", &[], true),
+    ] {
+        let session = |name: &str| Session::new(tiny(set)).runs(place.path()).name(name);
+        let whole = session(&format!("whole-{name}")).run().unwrap();
+        let wired = wire(&tiny(set).recipe, None, &Sources::here(), DateTime::default()).unwrap();
+        let end = End::default();
+        let engine = Ending { engine: wired.trainer.engine, end: end.clone(), left_to_judge };
+        let judge = Judge { verifier: wired.trainer.task.verifier, end: end.clone() };
+        let run = session(name).engine(engine).verifier(judge);
+        let ended = run.interrupted_by(move || end.flag).run().unwrap();
+        assert_eq!(ended.stopped_because, INTERRUPTED, "{name}");
+        let resumed = session(name).resume(true).run().unwrap();
+        assert!(weights(&format!("whole-{name}")) == weights(name), "{name}: other weights");
+        assert_eq!(resumed.completions.generated, whole.completions.generated, "{name}");
+    }
 }
 
 /// A filter that keeps the groups with draws below this number.
@@ -90,7 +137,8 @@ impl GroupFilter for Before {
 #[test]
 fn a_step_that_ended_the_run_at_the_cap_is_sampled_again() {
     let place = tempfile::tempdir().unwrap();
-    let capped = ["sampling.on_cap=stop", "sampling.max_rounds=1", "sampling.prompts_per_step=8"];
+    let capped =
+        [AHEAD, "sampling.on_cap=stop", "sampling.max_rounds=1", "sampling.prompts_per_step=8"];
     let session = || Session::new(tiny(&capped)).runs(place.path()).name("capped");
     let ended = session().filter(Before(16)).run().unwrap();
     assert_eq!(ended.steps, 2);

@@ -4,13 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
+use burn::{optim::GradientsParams, tensor::Device};
 use firebrick::{Error, Recipe, Session, source::Sources, wire::wire};
 use firebrick_core::{AdvantageEstimator, Advantages, Group, RewardedGroup};
 use firebrick_data::DateTime;
 use firebrick_device::guard;
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
-use firebrick_train::{KeepAll, TrainerState};
+use firebrick_train::{KeepAll, Optimizer, StepOutcome, TrainError, TrainerState};
 
 fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml")
@@ -101,4 +102,50 @@ fn device_failure_before_the_update_leaves_the_place_in_the_data() {
     trainer.task.advantage = group_norm;
     trainer.step(&mut ()).unwrap();
     assert!(trainer.state.cursor > before.cursor);
+}
+
+/// An optimizer that skips its first gradient, and fails at the next.
+#[derive(Default)]
+struct Faulty {
+    calls: usize,
+}
+
+impl Optimizer<Decoder> for Faulty {
+    fn step(
+        &mut self,
+        module: Decoder,
+        _: GradientsParams,
+        _: f64,
+    ) -> Result<(Decoder, StepOutcome), TrainError> {
+        self.calls += 1;
+        match self.calls {
+            1 => Ok((module, StepOutcome { grad_norm: f64::NAN, grad_scale: 0.0, skipped: true })),
+            _ => Err(TrainError::Other("it is gone".into())),
+        }
+    }
+
+    fn save(&self, _: &Path) -> Result<(), TrainError> {
+        Ok(())
+    }
+
+    fn load(&mut self, _: &Decoder, _: &Path, _: &Device) -> Result<(), TrainError> {
+        Ok(())
+    }
+
+    fn reset(&mut self) {}
+}
+
+#[test]
+fn a_step_that_fails_before_weights_move_leaves_no_count_of_skips() {
+    let recipe = Recipe::load(&tiny(), &["warmup={}".to_owned()]).unwrap();
+    let mut trainer =
+        wire(&recipe.recipe, None, &Sources::here(), DateTime::default()).unwrap().trainer;
+    trainer.task.filter = Box::new(KeepAll);
+    trainer.optimizer = Box::new(Faulty::default());
+    let before = trainer.state.clone();
+    let error = trainer.step(&mut ()).unwrap_err();
+    assert_eq!(error.to_string(), "it is gone");
+    assert!(!trainer.midway);
+    let generated = trainer.state.generated;
+    assert_eq!(trainer.state, TrainerState { generated, ..before });
 }

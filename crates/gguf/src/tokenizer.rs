@@ -49,6 +49,9 @@ const MERGES: usize = 1 << 20;
 /// The most bytes of a token that may be made of two others. Only runs of blanks are longer in any vocabulary.
 const MERGED: usize = 512;
 
+/// The most bytes of the tokens that are made of others, counted once for each way. Each way is written out.
+const WRITTEN: usize = 64 << 20;
+
 /// The most bytes of a file beside this one that is read.
 const BESIDE: u64 = 256 << 20;
 
@@ -254,7 +257,7 @@ impl Gguf {
             let (came, count) = (scores.len(), tokens.len());
             return Err(self.model(format!("{KEY} has {came} elements, for {count} tokens")));
         }
-        let mut merges = Vec::new();
+        let (mut merges, mut written) = (Vec::new(), 0);
         for (id, (token, &kind)) in tokens.iter().zip(kinds).enumerate() {
             if kind != kind::NORMAL || token.len() > MERGED {
                 continue;
@@ -266,9 +269,15 @@ impl Gguf {
                     merges.push((id as u32, [left, right]));
                 }
             }
-            if merges.len() > MERGES {
-                let problem = "its tokens can be made of each other in more than";
-                return Err(self.model(format!("{problem} {MERGES} ways")));
+            written += (merges.len() - first) * token.len();
+            if merges.len() > MERGES || written > WRITTEN {
+                let (came, most) = match merges.len() > MERGES {
+                    true => ("ways", MERGES),
+                    false => ("bytes, each way written out", WRITTEN),
+                };
+                return Err(self.model(format!(
+                    "its tokens can be made of each other in more than {most} {came}"
+                )));
             }
             merges[first..].sort_unstable_by_key(|&(_, pair)| pair);
         }

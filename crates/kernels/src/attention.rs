@@ -282,7 +282,8 @@ impl Distances {
         let keys = Tensor::<1, Int>::arange(keys.start as i64..keys.end as i64, device);
         let distance = queries - keys.unsqueeze_dim::<2>(0);
         let mut hidden = distance.clone().lower_elem(0);
-        if window != usize::MAX {
+        // A wider window than positions can be apart hides nothing.
+        if i32::try_from(window).is_ok() {
             hidden = hidden.bool_or(distance.greater_equal_elem(window as i64));
         }
         Visible::Part(Box::new(hidden.float().mul_scalar(MASKED).unsqueeze::<4>()))

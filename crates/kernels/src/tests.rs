@@ -214,7 +214,7 @@ fn attentions() {
             let [query, key, value] = [(heads.query, 1), (heads.key, 2), (heads.key, 3)]
                 .map(|(count, salt)| noise([places, count, heads.width], salt).mul_scalar(3.0));
             let d_output = noise([places, heads.query, heads.width], 4);
-            for window in [None, Some(1), Some(40), Some(600)] {
+            for window in [None, Some(1), Some(40), Some(600), Some(1 << 32)] {
                 let look = Look { window, scores: 1 << 14 };
                 let (fast, plain) = (
                     attention(&query, &key, &value, &sight, look),
@@ -254,7 +254,7 @@ fn attentions_over_pages() {
         ]);
         let query = noise([3, heads.query, heads.width], 9).mul_scalar(3.0);
         let blocks = [&blocks[0], &blocks[1]];
-        for window in [None, Some(1), Some(6), Some(500)] {
+        for window in [None, Some(1), Some(6), Some(500), Some(1 << 32)] {
             alike(
                 attention_over_pages(query.clone(), &blocks, &mut table, window),
                 pages::plain(query.clone(), &blocks, &mut table, window),

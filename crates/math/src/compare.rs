@@ -6,6 +6,8 @@
 //! |---|---|---|
 //! | `5` | `x = 5`, `x ≈ 5` | the same: a name does not count |
 //! | `x + z = 1` | `1` | not: an equation between unknowns is not its right side |
+//! | `y = x^2` | `x = x^2`, `t = x^2` | the second is the same: a name must not occur in its value |
+//! | `f(x) = 2x` | `f(t) = 2t`, `f(t) = 2x` | the first is the same: its letter changes on both sides |
 //! | `y = 2x + 1` | `4x - 2y + 2 = 0` | the same: one is a multiple of the other |
 //! | `x = 11` | `x = 5 + 6 = 11` | the same: a chain counts from its first to its last term |
 //! | `1, 2` | `2 and 1`, `{1, 2}` | the same: without brackets a list is a set |
@@ -14,21 +16,27 @@
 //! | `x < 1` | `-x > -1` | the same set |
 //! | `15 cm` | `15`, `0.15 m` | the same: a missing unit does not count, another one is converted |
 //! | `15 cm` | `15 m` | not |
+//! | `15\text{ m}` | `15m` | the same: a letter is a unit if the other side has a unit like it |
+//! | `15` | `15m` | not: otherwise the letter is a variable |
 //! | `28 %` | `0.28` | the same: per cent is a value |
 //! | `3:4` | `6:8` | not: a ratio is given by its terms |
 //! | `90°` | `90`, `π/2` | the same: degree signs do not count, and an angle is an angle |
 //! | `1 ± √2` | `1 + √2, 1 - √2` | the same: both signs are two values |
 
+mod name;
+
 use std::{borrow::Cow, collections::HashSet};
 
 use num_rational::BigRational;
 
+use self::name::is_name;
 use crate::{
     algebra::{self, Decision, Why},
     budget::Budget,
     expr::{Expr, Function},
     judgement::Certainty,
     set::{self, RealSet},
+    unit::Unit,
     value::{Matrix, Relation, Side, Value},
 };
 
@@ -99,7 +107,13 @@ impl Comparison<'_> {
                 }
             }
             (Form::Named(gold_name, gold_value), Form::Named(name, value)) => {
-                if !are_interchangeable(gold_name, name) {
+                let sides = [gold_name, gold_value, name, value];
+                let relettered = name::with_common_letters(sides);
+                let [gold_name, gold_value, name, value] = match &relettered {
+                    Some([a, b, c, d]) => [a, b, c, d],
+                    None => sides,
+                };
+                if !name::are_interchangeable(gold_name, name) {
                     return DIFFERENT;
                 }
                 let decision = self.values(gold_value, value);
@@ -136,6 +150,19 @@ impl Comparison<'_> {
 
     fn plain(&mut self, gold: &Value, response: &Value) -> Decision {
         use Value::*;
+        match (gold, response) {
+            (Quantity(_, unit, power), Scalar(expr)) => {
+                if let Some(response) = measured(expr, *unit, *power) {
+                    return self.plain(gold, &response);
+                }
+            }
+            (Scalar(expr), Quantity(_, unit, power)) => {
+                if let Some(gold) = measured(expr, *unit, *power) {
+                    return self.plain(&gold, response);
+                }
+            }
+            _ => {}
+        }
         match (gold, response) {
             // The modulus is part of a residue: 1 modulo 3 is not 1 modulo 4.
             (
@@ -508,103 +535,16 @@ fn form(value: &Value) -> Form<'_> {
     if exact == 0 {
         return Form::Plain(first);
     }
-    // The equation `x = x` names nothing.
-    let says_something = first != last;
-    if is_name(first) && says_something {
+    if is_name(first) && !name::occurs(first, last) {
         return Form::Named(first, last);
     }
-    if is_name(last) && terms.len() == 2 && says_something {
+    if is_name(last) && terms.len() == 2 && !name::occurs(last, first) {
         return Form::Named(last, first);
     }
     match (first.scalar(), last.scalar()) {
         (Some(a), Some(b)) if a.is_constant() && b.is_constant() => Form::Claim(a, last),
         (Some(a), Some(b)) => Form::Equation(a, b),
         _ => Form::Plain(value),
-    }
-}
-
-/// Tells whether the left side of an equation only names the right side: `x`, `f(x)`, `(p, q)`, `AB`, `NO/BO`,
-/// `S_{ABC} : S`, `cos A`, words. `xy` and `x + z` are expressions.
-fn is_name(value: &Value) -> bool {
-    match value {
-        Value::Scalar(expr) => match expr {
-            Expr::Symbol(_) | Expr::Apply(..) => true,
-            Expr::Quotient(two) => two.iter().all(is_geometric),
-            Expr::Call(function, arguments) => {
-                matches!(
-                    function,
-                    Function::Sin
-                        | Function::Cos
-                        | Function::Tan
-                        | Function::Cot
-                        | Function::Abs
-                        | Function::Gcd
-                        | Function::Lcm
-                        | Function::Max
-                        | Function::Min
-                ) && arguments
-                    .iter()
-                    .all(|argument| matches!(argument, Expr::Symbol(_)) || is_geometric(argument))
-            }
-            other => is_geometric(other),
-        },
-        Value::Tuple { items, .. } => items.iter().all(is_name),
-        Value::Ratio(terms) => {
-            terms.iter().all(|term| matches!(term, Expr::Symbol(_)) || is_geometric(term))
-        }
-        Value::Text(_) => true,
-        _ => false,
-    }
-}
-
-/// Tells whether two names may stand for the same value. Two letters may, and so may a letter and a function.
-/// Words may stand for anything. Two functions may if they differ only in the letter of their argument. A name
-/// that is made of other names is part of the statement, as in `(x, y) = (1, 2)` or `|x| = 5`.
-fn are_interchangeable(a: &Value, b: &Value) -> bool {
-    if a == b {
-        return true;
-    }
-    match (a, b) {
-        (Value::Text(_), _) | (_, Value::Text(_)) => true,
-        (Value::Scalar(a), Value::Scalar(b)) => match (a, b) {
-            (Expr::Symbol(_), Expr::Symbol(_)) => true,
-            (Expr::Symbol(_), Expr::Apply(..)) | (Expr::Apply(..), Expr::Symbol(_)) => true,
-            (Expr::Apply(f, of_f), Expr::Apply(g, of_g)) => {
-                let small = |expr: &Expr| match expr {
-                    Expr::Symbol(name) => name.chars().all(char::is_lowercase),
-                    _ => false,
-                };
-                let letters = of_f.len() == of_g.len()
-                    && of_f.iter().zip(of_g).all(|(a, b)| a == b || small(a) && small(b));
-                f == g && letters
-            }
-            (Expr::Product(a), Expr::Product(b)) => {
-                // A segment has no direction.
-                a.len() == b.len() && a.iter().all(|letter| b.contains(letter))
-            }
-            _ => false,
-        },
-        _ => false,
-    }
-}
-
-/// Tells whether an expression names a point, a segment or an angle: capital letters side by side.
-fn is_geometric(expr: &Expr) -> bool {
-    let capital = |expr: &Expr| match expr {
-        Expr::Symbol(name) => {
-            name.chars().next().is_some_and(|c| c.is_uppercase() || c == '∠' || c == '△')
-        }
-        _ => false,
-    };
-    match expr {
-        Expr::Product(factors) => match factors.as_slice() {
-            // `m∠A`
-            [Expr::Symbol(m), angle @ ..] if **m == *"m" && angle.len() > 1 => {
-                angle.iter().all(capital)
-            }
-            factors => factors.iter().all(capital),
-        },
-        other => capital(other),
     }
 }
 
@@ -673,6 +613,38 @@ fn point(list: &[Value], tuple: &Value) -> Option<Vec<Value>> {
     }
     let written = |item| !matches!(item, &Value::Chain { .. } | &Value::Tuple { .. });
     list.iter().chain(items).all(written).then(|| list.to_vec())
+}
+
+/// Reads `25m^2` as a quantity, if its letter is a unit like `unit` to the same power. A letter is a unit only if
+/// the other side says so. Otherwise it is a variable.
+fn measured(expr: &Expr, unit: Unit, power: u32) -> Option<Value> {
+    if let Expr::Negate(inner) = expr {
+        let Value::Quantity(number, unit, power) = measured(inner, unit, power)? else {
+            return None;
+        };
+        return Some(Value::Quantity(Expr::Negate(Box::new(number)), unit, power));
+    }
+    let Expr::Product(factors) = expr else { return None };
+    let (last, number) = factors.split_last()?;
+    let whole = BigRational::from_integer(power.into());
+    let letter = match last {
+        Expr::Symbol(letter) if power == 1 => letter,
+        Expr::Power(two) => match two.as_ref() {
+            [Expr::Symbol(letter), Expr::Number(raised)] if *raised == whole => letter,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    single(letter)?;
+    let other = Unit::named(letter).filter(|other| other.measures_as(unit))?;
+    if !number.iter().all(Expr::is_constant) {
+        return None;
+    }
+    let number = match number {
+        [number] => number.clone(),
+        factors => Expr::Product(factors.to_vec()),
+    };
+    Some(Value::Quantity(number, other, power))
 }
 
 /// Returns the only character of a name, if it has just one.

@@ -239,10 +239,15 @@ impl Expr {
 
     /// Replaces the variable `name` by `value`.
     pub(crate) fn with(self, name: &str, value: &Expr) -> Expr {
-        let all = |parts: Vec<Expr>| parts.into_iter().map(|part| part.with(name, value)).collect();
-        let two = |parts: Box<[Expr; 2]>| Box::new((*parts).map(|part| part.with(name, value)));
+        self.replaced(&|symbol| (*symbol == *name).then(|| value.clone()))
+    }
+
+    /// Replaces each variable for which `by` has an expression. An index of a sum is no variable in its body.
+    pub(crate) fn replaced(self, by: &dyn Fn(&str) -> Option<Expr>) -> Expr {
+        let all = |parts: Vec<Expr>| parts.into_iter().map(|part| part.replaced(by)).collect();
+        let two = |parts: Box<[Expr; 2]>| Box::new((*parts).map(|part| part.replaced(by)));
         match self {
-            Expr::Symbol(symbol) if *symbol == *name => value.clone(),
+            Expr::Symbol(symbol) => by(&symbol).unwrap_or(Expr::Symbol(symbol)),
             Expr::Sum(parts) => Expr::Sum(all(parts)),
             Expr::Product(parts) => Expr::Product(all(parts)),
             Expr::Call(function, parts) => Expr::Call(function, all(parts)),
@@ -250,17 +255,16 @@ impl Expr {
             Expr::Quotient(parts) => Expr::Quotient(two(parts)),
             Expr::Power(parts) => Expr::Power(two(parts)),
             Expr::Root(parts) => Expr::Root(two(parts)),
-            Expr::Negate(inner) => Expr::Negate(Box::new(inner.with(name, value))),
-            Expr::Degrees(inner) => Expr::Degrees(Box::new(inner.with(name, value))),
+            Expr::Negate(inner) => Expr::Negate(Box::new(inner.replaced(by))),
+            Expr::Degrees(inner) => Expr::Degrees(Box::new(inner.replaced(by))),
             Expr::Fold(fold) => {
                 let Fold { kind, index, from, to, body } = *fold;
-                let body = if *index == *name { body } else { body.with(name, value) };
-                let (from, to) = (from.with(name, value), to.with(name, value));
+                let free = |symbol: &str| if *symbol == *index { None } else { by(symbol) };
+                let body = body.replaced(&free);
+                let (from, to) = (from.replaced(by), to.replaced(by));
                 Expr::Fold(Box::new(Fold { kind, index, from, to, body }))
             }
-            leaf @ (Expr::Number(_) | Expr::Decimal(_) | Expr::Symbol(_) | Expr::Constant(_)) => {
-                leaf
-            }
+            leaf @ (Expr::Number(_) | Expr::Decimal(_) | Expr::Constant(_)) => leaf,
         }
     }
 }

@@ -5,11 +5,13 @@
 
 mod arithmetic;
 mod atom;
+mod label;
 mod lex;
 mod token;
 mod unread;
 mod word;
 
+pub(crate) use label::split as split_label;
 use lex::Lexeme;
 pub(crate) use lex::Reading;
 use token::{Bracket, Token};
@@ -22,8 +24,9 @@ use crate::{
     value::{Join, NamedSet, Relation, Side, Value},
 };
 
-/// Reads all of `text` as one answer.
+/// Reads all of `text` as one answer. The letter of a choice in front of it does not count.
 pub(crate) fn parse(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Unread> {
+    let text = split_label(text).map_or(text, |(_, answer)| answer);
     let lexemes = lex::lex(text, reading, budget)?;
     if lexemes.is_empty() {
         return Err(Unread::Empty);

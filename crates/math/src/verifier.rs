@@ -1,6 +1,6 @@
 //! The verifier: its options, and the four steps of a judgement in their order.
 
-use std::{collections::HashMap, slice};
+use std::{borrow::Cow, collections::HashMap, slice};
 
 use num_integer::Integer as _;
 use num_rational::BigRational;
@@ -120,6 +120,9 @@ impl Verifier {
             let same = bare_text(gold) == bare_text(response);
             return Finding::texts(same, gold, response, "choices are compared as letters");
         }
+        if is_letter_of(gold, response) || is_letter_of(response, gold) {
+            return Finding::texts(true, gold, response, "both name the same choice");
+        }
         if let (Some(a), Some(b)) = (Decimal::parse(gold), Decimal::parse(response)) {
             let integers = !gold.contains('.') && !response.contains('.');
             if a == b || integers {
@@ -130,7 +133,7 @@ impl Verifier {
         let reading = parse::Reading { decimal_comma: self.extraction == Extraction::Plain };
         let gold_value = parse::parse(gold, reading, &mut budget);
         let value = parse::parse(response, reading, &mut budget);
-        let (gold_value, value) = match (gold_value, value) {
+        let (mut gold_value, mut value) = match (gold_value, value) {
             (Ok(gold), Ok(value)) => (gold, value),
             (gold_value, value) => return unread(gold, response, gold_value.err(), value.err()),
         };
@@ -141,12 +144,22 @@ impl Verifier {
         {
             return Finding::texts(false, gold, response, "the value is not written as a number");
         }
-        let decision = self.decide(&gold_value, &value, &mut budget);
+        let mut decision = self.decide(&gold_value, &value, &mut budget);
+        let mut same = "the same value";
+        if let Decision::Different(_) = decision
+            && let Some((gold, response)) = to_base_ten(gold, response)
+            && let Ok(gold) = parse::parse(&gold, reading, &mut budget)
+            && let Ok(response) = parse::parse(&response, reading, &mut budget)
+            && let equal @ Decision::Equal(_) = self.decide(&gold, &response, &mut budget)
+        {
+            (gold_value, value, decision) = (gold, response, equal);
+            same = "the same value, with base ten for the logarithm";
+        }
         let same_words = matches!(gold_value, Value::Text(_)) != matches!(value, Value::Text(_))
             && words_of(gold).is_some_and(|words| Some(words) == words_of(response));
         let (verdict, certainty, why) = match decision {
             _ if same_words => (Verdict::Right, Certainty::Proved, "the same words"),
-            Decision::Equal(certainty) => (Verdict::Right, certainty, "the same value"),
+            Decision::Equal(certainty) => (Verdict::Right, certainty, same),
             Decision::Different(certainty) => (Verdict::Wrong, certainty, "another value"),
             Decision::Undefined => (Verdict::Wrong, Certainty::Proved, "a side has no value"),
             Decision::Undecided(Why::OverBudget) => (
@@ -288,6 +301,40 @@ fn unread(
     };
     let certainty = if same { Certainty::Proved } else { Certainty::Undecided };
     Finding { verdict, certainty, canonical: None, gold: None, why }
+}
+
+/// Tells whether `other` is only the letter of the choice in front of the answer `labelled`: `B` for `(B) 5`.
+fn is_letter_of(other: &str, labelled: &str) -> bool {
+    parse::split_label(labelled).is_some_and(|(letter, _)| {
+        other.contains(letter) && bare_text(other) == letter.to_lowercase().to_string()
+    })
+}
+
+/// Gives `log` the base ten, if just one of the two texts has a `log` without a base. It is read as the natural
+/// logarithm first, and contests mean the common one. If both texts have it, one base is mostly as good as the
+/// other.
+fn to_base_ten<'a>(gold: &'a str, response: &'a str) -> Option<(Cow<'a, str>, Cow<'a, str>)> {
+    match (with_lg(gold), with_lg(response)) {
+        (Some(gold), None) => Some((gold.into(), response.into())),
+        (None, Some(response)) => Some((gold.into(), response.into())),
+        _ => None,
+    }
+}
+
+/// Replaces each `log` without a base by `lg`. Returns `None` if there is none.
+fn with_lg(text: &str) -> Option<String> {
+    let (mut changed, mut end) = (String::new(), 0);
+    for (at, log) in text.match_indices("log") {
+        let (before, after) = (&text[..at], &text[at + log.len()..]);
+        let word =
+            !before.ends_with(char::is_alphabetic) && !after.starts_with(char::is_alphabetic);
+        if word && !after.trim_start().starts_with('_') {
+            changed += &text[end..at];
+            changed += "lg";
+            end = at + log.len();
+        }
+    }
+    (end > 0).then(|| changed + &text[end..])
 }
 
 /// Tells whether a gold text is a solution that marks its answer.

@@ -210,7 +210,13 @@ impl Recipe {
                 &["loss.importance_cap"],
                 "loss.importance_cap, which has the two policies compared",
             ),
-            (self.model.lora.is_some(), "model.base", &["model.lora"], "model.lora"),
+            // A recipe can't tell whether its path is an adapter's. The run can, when it opens the folder.
+            (
+                self.model.lora.is_some() || self.model.path.is_some(),
+                "model.base",
+                &["model.lora"],
+                "model.lora, or with an adapter as model.path",
+            ),
             (self.has_critic(), "critic", &["advantage.kind"], "advantage.kind = \"gae\""),
             (
                 constant,

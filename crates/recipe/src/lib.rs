@@ -278,8 +278,8 @@ impl Recipe {
         places::absolute(self)
     }
 
-    /// Returns the recipe without the folders of this machine, for a reader elsewhere. An absolute path keeps only
-    /// its last name.
+    /// Returns the recipe without the folders of this machine and the addresses of its servers, for a reader
+    /// elsewhere. An absolute path keeps only its last name, an address only its place in the list.
     pub fn without_folders(&self) -> Recipe {
         places::shortened(self)
     }

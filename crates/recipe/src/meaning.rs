@@ -8,7 +8,7 @@ mod engine;
 mod environment;
 mod sampling;
 
-use firebrick_reward::{Regex, RegexGroup, RegexOptions, RewardError};
+use firebrick_reward::{Regex, RegexGroup, RegexOptions, RewardError, Weighted};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -353,6 +353,18 @@ impl Checks<'_> {
                             format!("reward.parts has two parts named \"{}\"", part.name),
                             "the second of that name",
                             "every part has a metric of its own name: rename one of the two",
+                        );
+                    }
+                    if !Weighted::allows(&part.name) {
+                        self.fail(
+                            &[&format!("{place}.name")],
+                            format!(
+                                "reward.parts has a part named {:?}, expected a name without `/` that is neither \
+                                 `shaping` nor `credit`",
+                                part.name
+                            ),
+                            "the name of something else",
+                            "`/` marks a part of a part, and advantages have parts of these two names: rename it",
                         );
                     }
                     self.reward_kind(&place, &part.kind);

@@ -45,13 +45,19 @@ pub(super) fn absolute(recipe: &Recipe) -> Recipe {
     recipe
 }
 
-/// Returns the recipe for a reader on another machine. An absolute path keeps only its last name.
+/// Returns the recipe for a reader on another machine. An absolute path keeps only its last name, and an address
+/// only its place in the list: the names of machines are nobody else's business.
 pub(super) fn shortened(recipe: &Recipe) -> Recipe {
     let mut recipe = recipe.clone();
     moved(&mut recipe, |_, given, _| {
         let name = given.file_name().filter(|_| given.is_absolute());
         name.map(PathBuf::from)
     });
+    for servers in [&mut recipe.rollout.engine.servers, &mut recipe.environment.servers] {
+        for (number, address) in (1..).zip(servers) {
+            *address = format!("http://server-{number}");
+        }
+    }
     recipe
 }
 
@@ -220,6 +226,16 @@ mod tests {
         // `src/yaml` lies in the current folder, which is this package's, and not in the recipe's folder.
         assert_eq!(path("/task", "src/yaml").as_deref(), Some("src/yaml@main"));
         assert_eq!(path("", "src/yaml").as_deref(), Some("src/yaml"));
+    }
+
+    #[test]
+    fn a_reader_elsewhere_learns_no_folders_and_no_addresses() {
+        let text = "[model]\npath = \"/home/me/small\"\n[data]\n[environment]\nkind = \"openenv\"\n\
+                    servers = [\"http://secret:8000\", \"http://other:8000\"]\n";
+        let recipe: Recipe = toml::from_str(text).unwrap();
+        let told = shortened(&recipe);
+        assert_eq!(told.model.path.as_deref(), Some(Path::new("small")));
+        assert_eq!(told.environment.servers, ["http://server-1", "http://server-2"]);
     }
 
     #[test]

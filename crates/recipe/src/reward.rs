@@ -233,7 +233,8 @@ pub enum RewardKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = kind_is_not_weighted)]
 pub struct Part {
-    /// Name of the part. The metric `reward/part/NAME` is its mean credit.
+    /// Name of the part, without `/`, and neither `shaping` nor `credit`. The metric `reward/part/NAME` is its mean
+    /// credit.
     #[schemars(length(min = 1))]
     pub name: String,
     /// Its share of the credit, in relation to the other parts'.

@@ -378,6 +378,13 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
             "no reward model",
             "reward={kind='regex',pattern='(a)'}",
         ),
+        (
+            &[NEW_MODEL, "model.base='int8'"],
+            "model.base",
+            "model.lora, or with an adapter as model.path",
+            // This may be one.
+            "model={path='adapter',base='int8'}",
+        ),
         (&["data.train_size=9"], "data.train_size", "data.task", GENERATED),
         (
             &["data.heldout=\"h.jsonl\"", "data.heldout_size=9"],
@@ -411,6 +418,8 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
     assert!(error.starts_with("recipe.toml:15:8: reward.parts.0.tail is set"), "{error}");
 }
 
+const NEW_MODEL: &str = "model={new={hidden_size=64,layers=2,heads=4,kv_heads=2,intermediate_size=128,\
+                         max_position_embeddings=4096,alphabet='ab'}}";
 const GENERATED: &str = "data={task={kind='addition',digits=2},train_size=9}";
 const READ: &str = "data={train='train.jsonl',heldout='h.jsonl',deduplicate=false}";
 

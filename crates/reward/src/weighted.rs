@@ -34,7 +34,7 @@ pub struct Weighted {
 
 /// A part of a weighted verifier.
 pub struct Part {
-    /// The part's name in metrics. No two parts have the same name.
+    /// The part's name in metrics. No two parts have the same name, and [`Weighted::allows`] it.
     pub name: String,
     /// The part's share in relation to the shares of the others, above 0.
     pub weight: f32,
@@ -47,8 +47,8 @@ impl Weighted {
     ///
     /// # Errors
     ///
-    /// Fails with [`RewardError::Weighted`] if there is no part, if a weight is not a finite number above 0, or if
-    /// two names are the same.
+    /// Fails with [`RewardError::Weighted`] if there is no part, if a weight is not a finite number above 0, if two
+    /// names are the same, or if a name is not allowed ([`Weighted::allows`]).
     pub fn new(parts: Vec<Part>) -> Result<Self, RewardError> {
         let error = |problem| Err(RewardError::Weighted { problem });
         if parts.is_empty() {
@@ -63,8 +63,20 @@ impl Weighted {
             if parts[..index].iter().any(|other| other.name == *name) {
                 return error(format!("two parts are named `{name}`"));
             }
+            if !Weighted::allows(name) {
+                return error(format!(
+                    "a part is named `{name}`, expected a name without `/` that is neither `shaping` \
+                     nor `credit`"
+                ));
+            }
         }
         Ok(Weighted { parts })
+    }
+
+    /// Tells whether a part may have this name. Advantages that compare part by part would take a name with a `/`
+    /// for a part of a part, and the names `shaping` and `credit` for parts that every reward has.
+    pub fn allows(name: &str) -> bool {
+        !name.contains('/') && !["shaping", "credit"].contains(&name)
     }
 }
 
@@ -73,12 +85,15 @@ impl Verifier for Weighted {
         self.join(self.parts.iter().map(|part| part.verifier.score(prompt, completion)).collect())
     }
 
-    /// Asks each part about all completions at once, since a part may want them so.
+    /// Asks each part about all completions at once, since a part may want them so. If a part returns too few
+    /// scores, there are no more scores than it returned, so that the caller sees that some are missing.
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
-        let of_part = |part: &Part| Ok(part.verifier.score_all(asked)?.into_iter());
-        let mut of_parts: Vec<_> = self.parts.iter().map(of_part).collect::<Result<_, _>>()?;
+        let of_part = |part: &Part| part.verifier.score_all(asked);
+        let of_parts: Vec<Vec<Score>> = self.parts.iter().map(of_part).collect::<Result<_, _>>()?;
+        let count = of_parts.iter().map(Vec::len).min().unwrap_or(0);
+        let mut of_parts: Vec<_> = of_parts.into_iter().map(Vec::into_iter).collect();
         let join = |_| self.join(of_parts.iter_mut().filter_map(Iterator::next).collect());
-        Ok(asked.iter().map(join).collect())
+        Ok((0..count).map(join).collect())
     }
 
     fn same(&self, one: &str, other: &str) -> bool {
@@ -150,8 +165,37 @@ mod tests {
             vec![part("a", f32::NAN, 1.0)],
             vec![part("a", f32::INFINITY, 1.0)],
             vec![part("a", 1.0, 1.0), part("b", 1.0, 1.0), part("a", 1.0, 1.0)],
+            vec![part("a", 1.0, 1.0), part("b/c", 1.0, 1.0)],
+            vec![part("shaping", 1.0, 1.0)],
+            vec![part("credit", 1.0, 1.0)],
         ] {
             assert!(matches!(Weighted::new(parts), Err(RewardError::Weighted { .. })));
+        }
+    }
+
+    /// A verifier that returns the score of the first completion alone.
+    struct Short;
+
+    impl Verifier for Short {
+        fn score(&self, _: &Prompt, _: &Completion) -> Score {
+            Score::right("")
+        }
+
+        fn score_all(&self, _: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+            Ok(vec![Score::right("")])
+        }
+    }
+
+    #[test]
+    fn a_missing_score_is_not_filled_with_that_of_another_part() {
+        let short = || Part { name: "short".into(), weight: 1.0, verifier: Box::new(Short) };
+        let (prompt, completion) = (Prompt::default(), Completion::of_text(""));
+        let asked = [(&prompt, &completion); 2];
+        let whole = || part("a", 1.0, 0.5);
+        for parts in [vec![short()], vec![whole(), short()], vec![short(), whole()]] {
+            let count = parts.len();
+            let scores = Weighted::new(parts).unwrap().score_all(&asked).unwrap();
+            assert_eq!((scores.len(), scores[0].parts.len()), (1, count));
         }
     }
 }

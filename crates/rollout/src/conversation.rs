@@ -183,8 +183,8 @@ impl<M> Conversing<M> {
         request.check_answer(&group)?;
         for (place, turn) in places.into_iter().zip(group.completions) {
             if let Some(open) = self.work.open.get_mut(&place.0) {
-                let (stop, whole) = (&open.request.sampling.stop, self.turns.max_turn_tokens);
-                open.talks[place.1].said(turn, stop, whole, &*self.detokenizer);
+                let (sampling, whole) = (&open.request.sampling, self.turns.max_turn_tokens);
+                open.talks[place.1].said(turn, sampling, whole, &*self.detokenizer);
                 self.work.waiting.push_back(place);
             }
         }
@@ -316,10 +316,17 @@ impl<M> RolloutEngine<M> for Conversing<M> {
             first.extend(self.turn((0..count).map(|index| (id, index)).collect()));
         }
         let turns: Vec<RequestId> = first.iter().map(|turn| turn.id).collect();
-        self.engine.submit(first).inspect_err(|_| {
-            ids.iter().for_each(|id| drop(self.work.open.remove(id)));
-            turns.iter().for_each(|id| drop(self.work.asked.remove(id)));
-        })
+        let submitted = self.engine.submit(first);
+        match submitted {
+            Ok(()) => {}
+            // The engine has lost the turns of earlier conversations too.
+            Err(RolloutError::Engine { .. }) => self.forget(),
+            Err(_) => {
+                ids.iter().for_each(|id| drop(self.work.open.remove(id)));
+                turns.iter().for_each(|id| drop(self.work.asked.remove(id)));
+            }
+        }
+        submitted
     }
 
     fn poll(

@@ -82,6 +82,17 @@ pub enum RolloutError {
         /// The number of rows that came.
         came: usize,
     },
+    /// A policy that is sampled in this process gave a token a log-probability that is no finite number.
+    #[error(
+        "the policy gave a token of rollout request {id} a log-probability of {logprob}, expected a finite \
+         number: the policy's weights or logits are not finite; lower optim.lr, or choose another model.dtype"
+    )]
+    NotFinite {
+        /// The request, by its [`GroupRequest::id`](crate::GroupRequest::id).
+        id: RequestId,
+        /// The log-probability.
+        logprob: f32,
+    },
     /// The device failed, or has no memory left.
     #[error("the device failed while it sampled tokens: {0}")]
     Device(String),

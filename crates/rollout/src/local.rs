@@ -27,6 +27,7 @@ use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, SampleOn, Wait
 /// Weights may be published while rows are in flight. The rows then go on with the new weights, over a cache
 /// that the old weights made. Each token has the log-probability of the weights that drew it, and the
 /// completion has the version that it was begun with. An error or a panic in a poll loses the work in flight.
+/// A log-probability that is not finite is such an error ([`RolloutError::NotFinite`]).
 pub struct LocalEngine<M: PolicyModel> {
     policy: Option<M>,
     version: u64,

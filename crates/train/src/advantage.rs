@@ -174,11 +174,11 @@ impl AdvantageEstimator for Gdpo {
     }
 }
 
-/// Gives the parts of a group's rewards, by name: one number per completion.
+/// Gives the parts of a group's rewards in the order of their names: one number per completion.
 ///
 /// If one completion lacks a part, no number for it would be fair. And a lone part that says more than the
 /// credit, such as a reward model's raw score, is not the reward that the recipe made of it.
-fn parts(group: &RewardedGroup) -> BTreeMap<&str, Vec<f32>> {
+fn parts(group: &RewardedGroup) -> Vec<(&str, Vec<f32>)> {
     let outer = |reward: &Reward| -> BTreeSet<String> {
         let names = reward.score.parts.iter().map(|(name, _)| name.clone());
         names.filter(|name| !name.contains('/')).collect()
@@ -195,7 +195,10 @@ fn parts(group: &RewardedGroup) -> BTreeMap<&str, Vec<f32>> {
         parts.insert("credit", group.rewards.iter().map(|reward| reward.score.credit).collect());
     }
     let shaping = group.rewards.iter().map(|reward| reward.shaped - reward.accuracy);
-    parts.insert("shaping", shaping.collect());
+    // A verifier of a program's own may have a part of this name, which is a part all the same.
+    let mut parts: Vec<(&str, Vec<f32>)> = parts.into_iter().collect();
+    parts.push(("shaping", shaping.collect()));
+    parts.sort_by_key(|(name, _)| *name);
     parts
 }
 
@@ -358,6 +361,13 @@ mod tests {
         group.rewards[1].shaped -= 0.25;
         let gdpo = Gdpo { weights: BTreeMap::new(), epsilon: 0.0 };
         let root = std::f64::consts::FRAC_1_SQRT_2;
-        assert_close(&per_completion(&gdpo.advantages(&[group])), &[root, -root]);
+        assert_close(&per_completion(&gdpo.advantages(&[group.clone()])), &[root, -root]);
+
+        // A part of the same name is not lost: it differs, and shaping and the other part do not.
+        group.rewards[1].shaped = group.rewards[0].shaped;
+        for (reward, own) in group.rewards.iter_mut().zip([0.0, 1.0]) {
+            reward.score.parts = vec![("shaping".into(), own), ("form".into(), 1.0)];
+        }
+        assert_close(&per_completion(&gdpo.advantages(&[group])), &[-root, root]);
     }
 }

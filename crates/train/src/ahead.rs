@@ -66,15 +66,12 @@ impl<M: PolicyModel> Trainer<M> {
             (updated, sampling.join())
         });
         (self.engine, self.source, self.task) = (engine, source, task);
-        let interrupted = |error: &TrainError| {
-            matches!(
-                error,
-                TrainError::Interrupted | TrainError::Rollout(RolloutError::Interrupted)
-            )
-        };
         match ahead {
             Ok(Ok(ahead)) => (updated, Some(ahead).filter(|ahead| self.is_usable(ahead))),
-            Ok(Err(error)) if interrupted(&error) => (updated.and(Err(error)), None),
+            // Engine and verifier each have words of their own for it.
+            Ok(Err(_)) if self.updater.interrupted.is_set() => {
+                (updated.and(Err(TrainError::Interrupted)), None)
+            }
             Ok(Err(_)) => (updated, None),
             Err(panic) => resume_unwind(panic),
         }

@@ -140,7 +140,8 @@ impl<M: PolicyModel> Trainer<M> {
         let Some((critic, gradients)) = self.critic.as_mut().zip(gradients) else {
             return Ok(false);
         };
-        let lr = rate(&*critic.schedule, self.state.step)?;
+        let done = self.state.step;
+        let lr = rate(&*critic.schedule, done, done + 1)?;
         let (model, outcome) = critic.optimizer.step(critic.model.clone(), gradients, lr)?;
         critic.model = model;
         updated.critic.add(outcome, lr);
@@ -155,7 +156,8 @@ impl<M: PolicyModel> Trainer<M> {
             return Ok(0.0);
         }
         let still = self.critic.as_ref().map_or(0, |critic| critic.config.warmup_steps);
-        rate(&*self.schedule, self.state.step - still)
+        let done = self.state.step;
+        rate(&*self.schedule, done - still, done + 1)
     }
 
     /// Tells whether only the critic learns in the present step.

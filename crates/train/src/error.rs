@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use firebrick_core::VerifierFailed;
+use firebrick_core::{Step, VerifierFailed};
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
 
@@ -15,7 +15,7 @@ pub enum TrainError {
     Rollout(#[from] RolloutError),
     /// The sampling cap was reached and the recipe asks for an error.
     #[error(
-        "step {step}: {rounds} rounds of sampling gave {kept} of {wanted} groups with spread, and \
+        "step {step}: {rounds} rounds of sampling gave {kept} of {wanted} groups to train on, and \
          sampling.on_cap is \"error\"; raise sampling.max_rounds, choose easier or harder prompts, \
          or set on_cap to \"train_smaller\" or \"stop\""
     )]
@@ -113,13 +113,15 @@ pub enum TrainError {
     },
     /// The schedule of the learning rate gave a number that is no learning rate.
     #[error(
-        "the schedule of the learning rate gave a rate of {lr} for step {}, expected a finite number of at \
-         least 0: correct `LrSchedule::lr({step})`",
-        step + 1
+        "step {step}: the schedule of the learning rate gave a rate of {lr}, expected a finite number of at \
+         least 0: correct `LrSchedule::lr({asked})`"
     )]
     Rate {
-        /// The number of steps before this one.
-        step: u64,
+        /// The run's step, counted from 1.
+        step: Step,
+        /// The step that the schedule was asked for, counted from 0. The policy's schedule begins behind the
+        /// steps in which the critic alone learns.
+        asked: Step,
         /// The number that the schedule gave.
         lr: f64,
     },

@@ -23,9 +23,14 @@ pub struct Interruption {
 }
 
 impl Interruption {
+    /// Tells whether the run is to end.
+    pub fn is_set(&self) -> bool {
+        self.flag.load(Ordering::Relaxed)
+    }
+
     /// Tells an update whether to stop where it is: the flag is set, and was already seen a second ago.
     pub fn stops_an_update(&self) -> bool {
-        self.flag.load(Ordering::Relaxed) && self.seen.get_or_init(Instant::now).elapsed() >= GRACE
+        self.is_set() && self.seen.get_or_init(Instant::now).elapsed() >= GRACE
     }
 }
 

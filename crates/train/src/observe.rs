@@ -40,37 +40,37 @@ impl Phrases {
         counts
     }
 
-    /// Sets shares and means over every completion of `groups`; nothing without phrases.
+    /// Sets shares and means over every completion of `groups`; nothing without phrases or completions. The
+    /// accuracies leave out completions without a verdict.
     pub(crate) fn measure(&self, groups: &[RewardedGroup], metrics: &mut Metrics) {
-        if self.names.is_empty() {
+        let count: usize = groups.iter().map(|group| group.rewards.len()).sum();
+        if self.names.is_empty() || count == 0 {
             return;
         }
-        let mut all = Tally::default();
+        let mut share_any = 0.0;
         let (mut with, mut without) = (Tally::default(), Tally::default());
         let mut phrases = vec![(0.0, 0.0); self.names.len()];
         let completions =
             groups.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
         for (completion, reward) in completions {
             let counts = self.count(&completion.text);
-            let credit = f64::from(reward.score.credit);
             let any = counts.iter().any(|&count| count > 0);
-            all.add(credit);
-            if any {
-                with.add(credit)
-            } else {
-                without.add(credit)
+            share_any += f64::from(u8::from(any));
+            if reward.is_judged() {
+                let tally = if any { &mut with } else { &mut without };
+                tally.add(f64::from(reward.score.credit));
             }
             for ((share, mean), count) in phrases.iter_mut().zip(counts) {
                 *share += f64::from(u8::from(count > 0));
                 *mean += count as f64;
             }
         }
-        let of_all = |sum: f64| sum / all.count.max(1.0);
+        let of_all = |sum: f64| sum / count as f64;
         for (name, (share, mean)) in self.names.iter().zip(phrases) {
             metrics.set(format!("observe/phrase/{name}"), of_all(share));
             metrics.set(format!("observe/count/{name}"), of_all(mean));
         }
-        metrics.set("observe/any", of_all(with.count));
+        metrics.set("observe/any", of_all(share_any));
         for (name, tally) in [("with", with), ("without", without)] {
             if tally.count > 0.0 {
                 metrics.set(format!("observe/accuracy_{name}"), tally.credit / tally.count);
@@ -95,7 +95,40 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
+    use firebrick_core::{Completion, Group, Prompt, RewardScale, Score, Verdict};
+
     use super::*;
+
+    #[test]
+    fn completions_without_a_verdict_are_in_shares_and_in_no_accuracy() {
+        let judged = [
+            ("wait", Score::right("")),
+            ("wait", Score::none(Verdict::Error)),
+            ("no", Score::none(Verdict::Error)),
+            ("no", Score::partial(Verdict::Wrong, 0.5, "")),
+        ];
+        let scale = RewardScale { right: 1.0, wrong: -1.0 };
+        let (texts, scores): (Vec<&str>, Vec<Score>) = judged.into_iter().unzip();
+        let completions = texts.into_iter().map(Completion::of_text).collect();
+        let group = Group { prompt: Prompt::default(), completions, step: 1, draw: 0 };
+        let rewards = scores.into_iter().map(|score| scale.reward(score)).collect();
+        let phrases = Phrases::new(vec!["wait".into()]);
+        let mut metrics = Metrics::default();
+        phrases.measure(&[RewardedGroup { group, rewards }], &mut metrics);
+        let expected = [
+            ("observe/accuracy_with", 1.0),
+            ("observe/accuracy_without", 0.5),
+            ("observe/any", 0.5),
+            ("observe/count/wait", 0.5),
+            ("observe/phrase/wait", 0.5),
+        ];
+        let came: Vec<_> = metrics.0.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        assert_eq!(came, expected);
+        // Of nothing there is no share.
+        let mut metrics = Metrics::default();
+        phrases.measure(&[], &mut metrics);
+        assert_eq!(metrics, Metrics::default());
+    }
 
     #[test]
     fn phrases_are_counted_whatever_their_case() {

@@ -92,12 +92,11 @@ impl Sampled {
     }
 
     /// Measures rewards, verdicts and lengths of everything that was sampled. So they show the policy as it
-    /// is, and not the part that the filter left.
+    /// is, and not the part that the filter left. Of nothing there is no mean: a step that samples nothing,
+    /// because the surplus fills it, has no lengths, and a step without verdicts has no rewards.
     pub(crate) fn measure(&self, metrics: &mut Metrics) -> SamplingReport {
         let completions =
             || self.all.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
-        let count = self.completions().max(1) as f64;
-        let share = |total: f64| total / count;
         for verdict in Verdict::ALL {
             let of_verdict =
                 completions().filter(|(_, reward)| reward.score.verdict == verdict).count();
@@ -105,11 +104,13 @@ impl Sampled {
         }
         // The worth of completions without a verdict is unknown.
         let judged = || completions().map(|(_, reward)| reward).filter(|reward| reward.is_judged());
-        let count_judged = judged().count().max(1) as f64;
-        let mean = |total: f64| total / count_judged;
-        let credits = judged().map(|reward| f64::from(reward.score.credit));
-        metrics.set("reward/accuracy", mean(credits.sum()));
-        metrics.set("reward/mean", mean(judged().map(|reward| f64::from(reward.shaped)).sum()));
+        let count_judged = judged().count();
+        let mean = |total: f64| total / count_judged as f64;
+        if count_judged > 0 {
+            let credits = judged().map(|reward| f64::from(reward.score.credit));
+            metrics.set("reward/accuracy", mean(credits.sum()));
+            metrics.set("reward/mean", mean(judged().map(|reward| f64::from(reward.shaped)).sum()));
+        }
         let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
         for (name, credit) in judged().flat_map(|reward| &reward.score.parts) {
             *parts.entry(name).or_default() += f64::from(*credit);
@@ -121,10 +122,17 @@ impl Sampled {
         metrics.set("reward/overlong_filtered", filtered as f64);
 
         let lengths = || completions().map(|(completion, _)| completion.count());
-        let truncated =
-            completions().filter(|(completion, _)| completion.finish == FinishReason::Length);
+        let cut_off = |completion: &Completion| completion.finish == FinishReason::Length;
+        let truncated = completions().filter(|(completion, _)| cut_off(completion)).count();
         let tokens: usize = lengths().sum();
-        metrics.set("rollout/length_mean", share(tokens as f64));
+        if let Some(longest) = lengths().max() {
+            let share = |total: usize| total as f64 / self.completions() as f64;
+            metrics.set("rollout/length_mean", share(tokens));
+            metrics.set("rollout/length_max", longest as f64);
+            metrics.set("rollout/truncated", share(truncated));
+            let seconds = self.rollout_seconds.max(1e-9);
+            metrics.set("rollout/tokens_per_second", tokens as f64 / seconds);
+        }
         let mean_length =
             |metrics: &mut Metrics, name: &str, of: &dyn Fn(&Completion, &Reward) -> bool| {
                 let lengths: Vec<usize> = completions()
@@ -141,11 +149,7 @@ impl Sampled {
         mean_length(metrics, "right", &|_, reward| right(reward));
         mean_length(metrics, "wrong", &|_, reward| reward.is_judged() && !right(reward));
         mean_length(metrics, "stopped", &|completion, _| completion.finish == FinishReason::Stop);
-        metrics.set("rollout/length_max", lengths().max().unwrap_or(0) as f64);
-        let truncated_count = truncated.count();
-        metrics.set("rollout/truncated", share(truncated_count as f64));
         metrics.set("rollout/tokens", tokens as f64);
-        metrics.set("rollout/tokens_per_second", tokens as f64 / self.rollout_seconds.max(1e-9));
 
         let outcomes: Vec<_> =
             completions().filter_map(|(of, _)| Some((of, of.outcome.as_ref()?))).collect();
@@ -201,7 +205,7 @@ impl Sampled {
             rounds: self.rounds,
             completions: self.completions(),
             tokens: tokens as u64,
-            truncated: truncated_count as u64,
+            truncated: truncated as u64,
             unparsable: unparsable.count() as u64,
             errors: self.errors(),
             groups_all_right: uniform(true) as usize,
@@ -294,5 +298,39 @@ impl Updated {
         metrics.set("update/tokens_per_second", self.tokens as f64 / self.seconds.max(1e-9));
         metrics.set("time/update", self.seconds);
         (totals, self.skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::{Group, Prompt, RewardScale, Score};
+
+    use super::*;
+
+    #[test]
+    fn of_nothing_there_is_no_mean() {
+        let lengths = ["rollout/length_mean", "rollout/length_max", "rollout/truncated"];
+        let rewards = ["reward/accuracy", "reward/mean"];
+        let measured = |all: Vec<RewardedGroup>| {
+            let mut metrics = Metrics::default();
+            Sampled { all, ..Sampled::default() }.measure(&mut metrics);
+            assert!(metrics.0.values().all(|value| value.is_finite()), "{metrics:?}");
+            metrics
+        };
+        // The surplus of an earlier step fills this one.
+        let nothing = measured(Vec::new());
+        assert!(lengths.iter().chain(&rewards).all(|name| nothing.get(name).is_none()));
+        assert_eq!(nothing.get("sampling/completions"), Some(0.0));
+
+        // A completion of two tokens was cut off, and nobody could judge it.
+        let completion = Completion::written(vec![7, 8], vec![-1.0; 2], FinishReason::Length);
+        let completions = vec![completion];
+        let group = Group { prompt: Prompt::default(), completions, step: 1, draw: 0 };
+        let scale = RewardScale { right: 1.0, wrong: -1.0 };
+        let rewards_of = vec![scale.reward(Score::none(Verdict::Error))];
+        let unjudged = measured(vec![RewardedGroup { group, rewards: rewards_of }]);
+        assert_eq!(lengths.map(|name| unjudged.get(name)), [2.0, 2.0, 1.0].map(Some));
+        assert!(rewards.iter().all(|name| unjudged.get(name).is_none()));
+        assert_eq!(unjudged.get("reward/error"), Some(1.0));
     }
 }

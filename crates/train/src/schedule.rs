@@ -111,13 +111,13 @@ pub fn constant_with_warmup(lr: f64, warmup_steps: u64, step: u64) -> f64 {
     if step < warmup_steps { lr * step as f64 / warmup_steps as f64 } else { lr }
 }
 
-/// Gives the rate that training uses.
+/// Gives the rate that training uses in the run's step `step`, which is the schedule's step `asked`.
 ///
 /// # Errors
 /// When the schedule gives none: weights moved by a rate that is not a number are lost.
-pub(crate) fn rate(schedule: &dyn LrSchedule, step: u64) -> Result<f64, TrainError> {
-    let lr = schedule.lr(step);
-    if lr.is_finite() && lr >= 0.0 { Ok(lr) } else { Err(TrainError::Rate { step, lr }) }
+pub(crate) fn rate(schedule: &dyn LrSchedule, asked: u64, step: u64) -> Result<f64, TrainError> {
+    let lr = schedule.lr(asked);
+    if lr.is_finite() && lr >= 0.0 { Ok(lr) } else { Err(TrainError::Rate { step, asked, lr }) }
 }
 
 /// Gives the share of `steps` that is done, at most 1.
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn rates(schedule: impl LrSchedule, steps: u64) -> Vec<f64> {
-        (0..steps).map(|step| rate(&schedule, step).unwrap()).collect()
+        (0..steps).map(|step| rate(&schedule, step, step + 1).unwrap()).collect()
     }
 
     #[test]
@@ -188,9 +188,12 @@ mod tests {
     #[test]
     fn a_rate_that_is_none_is_refused_before_it_moves_weights() {
         for lr in [f64::NAN, f64::INFINITY, -1e-9] {
-            let error = rate(&ConstantLr { lr }, 3).unwrap_err().to_string();
-            assert!(error.contains(&format!("a rate of {lr} for step 4")), "{error}");
+            // The critic alone learnt in the first five steps.
+            let error = rate(&ConstantLr { lr }, 3, 9).unwrap_err().to_string();
+            assert!(error.starts_with("step 9: "), "{error}");
+            assert!(error.contains(&format!("a rate of {lr}, expected")), "{error}");
+            assert!(error.contains("`LrSchedule::lr(3)`"), "{error}");
         }
-        assert_eq!(rate(&ConstantLr { lr: 0.0 }, 3).unwrap(), 0.0);
+        assert_eq!(rate(&ConstantLr { lr: 0.0 }, 3, 9).unwrap(), 0.0);
     }
 }

@@ -255,15 +255,21 @@ impl<M: PolicyModel> Trainer<M> {
     /// This also holds if the cap ends the run without an error. If a device fails during the updates, or the
     /// step is interrupted there, the weights are between two steps, and [`Trainer::midway`] is true.
     pub fn step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
-        let TrainerState { generated, skipped_in_a_row, .. } = self.state;
+        let TrainerState { generated, skipped_in_a_row, loss_scale, .. } = self.state;
         let report = self.whole_step(observer);
-        let interrupted = matches!(
-            report,
-            Err(TrainError::Interrupted | TrainError::Rollout(RolloutError::Interrupted))
-        );
-        if interrupted && !self.midway {
-            // The step will be done again, and counts then.
-            (self.state.generated, self.state.skipped_in_a_row) = (generated, skipped_in_a_row);
+        if let (Err(error), false) = (&report, self.midway) {
+            // The step will be done again, and its gradients count then.
+            self.state.skipped_in_a_row = skipped_in_a_row;
+            self.state.loss_scale = loss_scale;
+            // A verifier that is interrupted has words of its own.
+            let ends = self.updater.interrupted.is_set()
+                || matches!(
+                    error,
+                    TrainError::Interrupted | TrainError::Rollout(RolloutError::Interrupted)
+                );
+            if ends {
+                self.state.generated = generated;
+            }
         }
         report
     }

@@ -68,6 +68,7 @@ impl Plan {
         let Loaded { recipe, name, .. } = super::recipes::load(&self.recipe, &set)?;
         let sources = super::sources::alone();
         let models = wire::model_sizes(&recipe, &sources)?;
+        models.check_context(&recipe)?;
         let (compute, assumed) = compute(&recipe);
         let memory = match self.memory {
             Some(bytes) => Memory { bytes: Some(bytes), words: "given with --memory".into() },
@@ -124,9 +125,13 @@ fn fit(plan: &Sums, memory: &Memory) -> String {
                 true => format!("{}, all that the model was made for", thousands(number as u64)),
                 false => thousands(number as u64),
             };
+            let heard = match work.heard {
+                0 => String::new(),
+                heard => format!(", beside {} tokens of an environment", thousands(heard as u64)),
+            };
             format!(
                 "rollout.max_completion_tokens = {} is the longest that fits into {there}, after prompts of {} \
-                 tokens\n  \
+                 tokens{heard}\n  \
                  sampling one completion at a time (rollout.max_sequences): {}\n  \
                  sampling a group of {} at a time: {}\n  \
                  updating with one completion at a time (train.micro_batch_tokens): {}\n",

@@ -17,7 +17,7 @@ use crate::{ProgramError, bars::Bars, inspect::printable};
 pub struct Replay {
     /// The file of a skipped batch in a run's folder, such as runs/quickstart/skipped-step-000012-0.json
     batch: PathBuf,
-    /// Compute with this checkpoint instead of the run's newest one
+    /// Compute with this checkpoint instead of the run's newest one from before the batch
     #[arg(long, value_name = "FOLDER")]
     checkpoint: Option<PathBuf>,
     /// Print one JSON object

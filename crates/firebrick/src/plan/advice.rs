@@ -32,13 +32,14 @@ impl Advice {
 }
 
 /// Finds the moments that are too large, and advises the key that makes each of them smaller. A key whose
-/// smallest value does not help is left out.
+/// smallest value does not help is left out. Engine and update may share a moment, so the engine's key leaves
+/// room for the smallest micro-batch, and the update's key takes the room that is left.
 pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
     let work = plan.facts.work;
     let keys = [
         Key {
             name: "rollout.max_sequences",
-            moments: &[Moment::Rollout],
+            moments: of_sampling(&work),
             from: work.sequences,
             least: 1,
             set: |facts, to| facts.work.sequences = to,
@@ -51,10 +52,11 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
             set: |facts, to| facts.work.micro_batch_tokens = to,
         },
     ];
-    let mut advice = Vec::new();
-    for Key { name: key, moments, from, least, set } in keys {
+    let (mut facts, mut advice) = (plan.facts.clone(), Vec::new());
+    for (index, &Key { name: key, moments, from, least, set }) in keys.iter().enumerate() {
         let fits = |to: u128| {
-            let mut facts = plan.facts.clone();
+            let mut facts = facts.clone();
+            keys[index + 1..].iter().for_each(|later| (later.set)(&mut facts, later.least));
             set(&mut facts, to);
             let changed = Plan::of(facts);
             moments.iter().all(|&moment| changed.sum(moment) <= memory)
@@ -63,13 +65,21 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
             continue;
         }
         if let Some(to) = largest(least, from, fits) {
+            set(&mut facts, to);
             advice.push(Advice { key, from, to, set });
         }
     }
     advice
 }
 
-/// The longest completions that fit, in tokens.
+/// Returns the moments that hold the tensors of sampling.
+fn of_sampling(work: &Work) -> &'static [Moment] {
+    const ALL: &[Moment] = &Moment::ALL;
+    if work.ahead { &ALL[..5] } else { &ALL[..1] }
+}
+
+/// The longest completions that fit, in tokens that the policy writes (`rollout.max_completion_tokens`). There is
+/// room beside them for the most that an environment says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Longest {
     /// The longest of a whole run: the smaller of `rollout` and `update`.
@@ -86,13 +96,18 @@ pub struct Longest {
 }
 
 pub(super) fn longest(plan: &Plan, memory: u64) -> Option<Longest> {
-    let of = |completion: u128, sequences: u128| {
+    let heard = plan.facts.work.heard;
+    let of = |written: u128, sequences: u128| {
+        let completion = written + heard;
         let least = least(plan);
         let work = Work { sequences, ..least.facts.work };
         let whole_layers = if work.recompute_auto { 0 } else { work.whole_layers };
         Plan::of(Facts { work: Work { completion, whole_layers, ..work }, ..least.facts })
     };
-    let model = plan.facts.work.room;
+    let model = plan.facts.work.room.saturating_sub(heard);
+    if model == 0 {
+        return None;
+    }
     let fits = |moments: &[Moment], sequences: u128| {
         let fits = |completion: u128| {
             let plan = of(completion, sequences);
@@ -100,8 +115,9 @@ pub(super) fn longest(plan: &Plan, memory: u64) -> Option<Longest> {
         };
         if fits(model) { Some(model) } else { largest(1, model, fits) }
     };
-    let rollout = fits(&[Moment::Rollout], 1)?;
-    let group = fits(&[Moment::Rollout], plan.facts.work.group_size).unwrap_or(0);
+    let sampling = of_sampling(&plan.facts.work);
+    let rollout = fits(sampling, 1)?;
+    let group = fits(sampling, plan.facts.work.group_size).unwrap_or(0);
     // The moments that do not grow with a completion have to fit as well.
     let update = fits(&Moment::ALL[1..], 1)?;
     Some(Longest { completion: rollout.min(update), rollout, group, update, model })
@@ -119,16 +135,23 @@ pub struct Remedy {
 /// Finds the cheapest change with which the run of `recipe` fits into `memory` bytes, for runs that smaller
 /// batches alone do not help. The answer is `None` if these changes are not enough. The first changes cost only
 /// time, the next ones round the optimizer's moments, the next train less, and the last ones round the frozen
-/// weights. As for [`Plan::new`], matrices are multiplied in `compute`.
+/// weights. A new model has no weights to put adapters beside. As for [`Plan::new`], matrices are multiplied in
+/// `compute`.
 pub fn remedy(models: &Models, recipe: &Recipe, compute: Compute, memory: u64) -> Option<Remedy> {
     use Step::{Adapters, Base, Layers, Moments, Offload};
     // Each of them does without layers that are kept whole.
     let mut ladder = vec![vec![Layers], vec![Layers, Offload]];
+    let bases: &[BaseType] = match recipe.model.path {
+        Some(_) => &[BaseType::Int8, BaseType::Int4],
+        None => &[],
+    };
     if models.lora.is_none() {
         ladder.extend([vec![Layers, Moments], vec![Layers, Moments, Offload]]);
-        ladder.extend([vec![Layers, Adapters], vec![Layers, Adapters, Offload]]);
+        if recipe.model.path.is_some() {
+            ladder.extend([vec![Layers, Adapters], vec![Layers, Adapters, Offload]]);
+        }
     }
-    for base in [BaseType::Int8, BaseType::Int4] {
+    for &base in bases {
         let steps = vec![Layers, Adapters, Base(base)];
         ladder.extend([steps.clone(), [steps, vec![Offload]].concat()]);
     }

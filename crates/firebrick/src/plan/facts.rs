@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Pieces;
 use crate::{
-    model,
+    Error, model,
     recipe::{CriticKind, Kernels, MomentType, OptimKind, Recipe, Recompute},
 };
 
@@ -66,6 +66,8 @@ pub struct Facts {
     pub shape: Shape,
     /// The largest batches of the recipe.
     pub work: Work,
+    /// The evaluations of the run.
+    pub evaluations: Vec<Workload>,
     /// The size of the pieces of those tensors that are never there whole.
     pub pieces: Pieces,
 }
@@ -112,21 +114,25 @@ pub struct Work {
     pub prompt: u128,
     /// Tokens of the longest completion.
     pub completion: u128,
+    /// The most of these tokens that an environment says, and the policy does not write.
+    pub heard: u128,
     /// Tokens of the longest completion that the model was made for, after such a prompt.
     pub room: u128,
     /// Completions of a prompt.
     pub group_size: u128,
-    /// Completions that are decoded at once.
+    /// The most completions that are decoded at once.
     pub sequences: u128,
     /// True if servers sample, so that nothing of it is here.
     pub elsewhere: bool,
+    /// True if the next step is sampled here while a step is trained on (`rollout.max_staleness`).
+    pub ahead: bool,
     /// True if a device records its steps (`rollout.graphs`).
     pub graphs: bool,
     /// Completions that a step trains on.
     pub completions: u128,
     /// Completions per update.
     pub mini_batch: u128,
-    /// Updates of a step.
+    /// The most updates of a step.
     pub updates: u128,
     /// Tokens of a micro-batch.
     pub micro_batch_tokens: u128,
@@ -146,6 +152,44 @@ pub struct Work {
     pub plain: bool,
 }
 
+/// Completions that are sampled together: those of a step, or those of an evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Workload {
+    /// The number of completions.
+    pub completions: u128,
+    /// Completions of a prompt.
+    pub group_size: u128,
+}
+
+impl Workload {
+    fn new(prompts: usize, samples: usize) -> Self {
+        let samples = samples.max(1);
+        let completions = bounded(prompts.saturating_mul(samples));
+        Workload { completions, group_size: bounded(samples) }
+    }
+
+    /// Returns a run's evaluations: on the held-out prompts, and on each further set. A plan reads no data, so
+    /// prompts with a file or a split of their own are as many as the recipe allows.
+    fn evaluations(recipe: &Recipe) -> Vec<Self> {
+        let (data, eval) = (&recipe.data, &recipe.eval);
+        let limited =
+            |limit: usize, there: usize| if limit == 0 { there } else { limit.min(there) };
+        let own_place = data.heldout.is_some() || data.heldout_split.is_some();
+        let there = if own_place { usize::MAX } else { data.heldout_size };
+        let heldout = Workload::new(limited(eval.prompts, there), eval.samples);
+        let sets = eval.sets.iter().map(|set| {
+            let samples = set.samples.unwrap_or(eval.samples);
+            Workload::new(limited(set.prompts, usize::MAX), samples)
+        });
+        std::iter::once(heldout).chain(sets).filter(|it| it.completions > 0).collect()
+    }
+}
+
+/// Keeps products of several numbers in range, whatever a recipe says.
+fn bounded(number: usize) -> u128 {
+    number.min(u32::MAX as usize) as u128
+}
+
 /// Returns the width of the widest MLP that a token goes through at once.
 fn inner(config: &DecoderConfig) -> u128 {
     let dense = config.kinds.iter().any(|kind| !kind.sparse);
@@ -162,6 +206,21 @@ fn recurrence(delta: &DeltaSizes) -> u128 {
     let widths = 2 * delta.key_dim + delta.value_dim;
     let of_head = 3 * widths + 30 * CHUNK + 2 * delta.key_dim * delta.value_dim / CHUNK;
     ((1 + delta.kernel) * delta.channels() + delta.value_heads * of_head) as u128
+}
+
+impl Models {
+    /// Checks that the model's context has room for a prompt beside a completion of `recipe`. A run without that
+    /// room does not begin.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn check_context(&self, recipe: &Recipe) -> Result<(), Error> {
+        let context = self.policy.max_position_embeddings;
+        match recipe.longest_completion() {
+            completion if completion >= context => Err(Error::Context { completion, context }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Facts {
@@ -209,6 +268,7 @@ impl Facts {
         let on_cpu = recipe.device.kind == Kind::Cpu;
         let narrow = if on_cpu || compute == Compute::Bf16 { 2 } else { 4 };
         let fast = on_cpu && recipe.device.kernels == Kernels::Fast;
+        let evaluations = Workload::evaluations(recipe);
         let plain = !fast || compute != Compute::F32 || base != Base::F32;
         Facts {
             frozen_bytes: match base {
@@ -266,7 +326,8 @@ impl Facts {
             half: compute != Compute::F32,
             compute: compute.to_string(),
             shape,
-            work: Work::new(config, recipe, plain),
+            work: Work::new(config, recipe, plain, &evaluations),
+            evaluations,
             pieces: Pieces::of(recipe.device.name(), memory, config.intermediate_size),
         }
     }
@@ -290,34 +351,32 @@ impl Facts {
 }
 
 impl Work {
-    fn new(config: &DecoderConfig, recipe: &Recipe, plain: bool) -> Self {
-        let (rollout, eval) = (&recipe.rollout, &recipe.eval);
+    fn new(config: &DecoderConfig, recipe: &Recipe, plain: bool, evaluations: &[Workload]) -> Self {
+        let rollout = &recipe.rollout;
         let context = config.max_position_embeddings;
         let completion = recipe.longest_completion();
         let prompt = recipe.data.max_prompt_tokens.min(context.saturating_sub(completion)).max(1);
         let completions = recipe.sampling.prompts_per_step.saturating_mul(rollout.group_size);
         // The trainer cuts a step into updates of equal size.
         let updates = completions.div_ceil(recipe.train.mini_batch).max(1);
-        let heldout = match eval.prompts {
-            0 => recipe.data.heldout_size,
-            prompts => prompts.min(recipe.data.heldout_size),
-        };
-        let at_once = |all: usize| all.min(rollout.max_sequences);
-        let samples = eval.samples;
-        let sequences = at_once(completions).max(at_once(heldout.saturating_mul(samples)));
-        // The bound keeps products of several numbers in range, whatever a recipe says.
-        let bounded = |number: usize| number.min(u32::MAX as usize) as u128;
+        // A mini-batch may get several updates.
+        let passes = recipe.train.adaptive.as_ref().map_or(1, |adaptive| adaptive.n_max);
+        let sampled =
+            evaluations.iter().map(|it| it.completions).fold(bounded(completions), u128::max);
+        let remote = rollout.engine.is_remote();
         Work {
             prompt: bounded(prompt),
             completion: bounded(completion),
+            heard: bounded(recipe.environment.most_heard()),
             room: bounded(context.saturating_sub(prompt)),
             group_size: bounded(rollout.group_size),
-            sequences: bounded(if rollout.engine.is_remote() { 1 } else { sequences }),
-            elsewhere: rollout.engine.is_remote(),
+            sequences: if remote { 1 } else { sampled.min(bounded(rollout.max_sequences)) },
+            elsewhere: remote,
+            ahead: !remote && rollout.max_staleness > 0,
             graphs: rollout.graphs,
             completions: bounded(completions),
             mini_batch: bounded(completions.div_ceil(updates)),
-            updates: bounded(updates),
+            updates: bounded(updates.saturating_mul(passes)),
             micro_batch_tokens: bounded(recipe.train.micro_batch_tokens),
             whole_layers: match recipe.train.recompute {
                 Recompute::None => config.layers as u128,

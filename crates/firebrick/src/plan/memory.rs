@@ -1,5 +1,7 @@
 //! The memory of the machine and its device, and the warning of a run that does not fit into it.
 
+use std::path::Path;
+
 use firebrick_device::{Kind, Name, Precision, describe, gibibytes, guard, open};
 use firebrick_models::Compute;
 
@@ -111,13 +113,85 @@ pub fn compute(recipe: &Recipe) -> (Compute, bool) {
     }
 }
 
-/// Returns the machine's memory that a new process can have without swapping, in bytes. A limit of the control
+/// Returns the machine's memory that a new process can have without swapping, in bytes. A limit of a control
 /// group makes it less.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let free = line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)?;
-    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-    let limit = limit.and_then(|text| text.trim().parse::<u64>().ok());
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limit = group_limit(Path::new("/sys/fs/cgroup"), &groups);
     Some(limit.map_or(free, |limit| limit.min(free)))
+}
+
+/// Returns the smallest limit of the control groups in `groups`, the text of `/proc/self/cgroup`, in bytes. `root`
+/// has the folders of all groups. A job of Slurm or a unit of systemd often has no limit of its own while a group
+/// above it has one. A container sees its own group as `root`, perhaps under a path that is not there. So every
+/// group counts, from that of the process up to `root`. Version 1 has a huge number where there is no limit, and
+/// version 2 the word `max`.
+fn group_limit(root: &Path, groups: &str) -> Option<u64> {
+    let limits = |line: &str| -> Vec<u64> {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
+            return Vec::new();
+        };
+        let (root, file) = match controllers {
+            "" => (root.to_owned(), "memory.max"),
+            names if names.split(',').any(|name| name == "memory") => {
+                (root.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => return Vec::new(),
+        };
+        let path = Path::new(path.trim_start_matches('/'));
+        // The last of these is empty, which is the root.
+        let folders = path.ancestors().map(|folder| root.join(folder));
+        let texts = folders.filter_map(|folder| std::fs::read_to_string(folder.join(file)).ok());
+        texts.filter_map(|text| text.trim().parse().ok()).collect()
+    };
+    groups.lines().flat_map(limits).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The groups of a process, the files with limits, and the limit that holds.
+    #[test]
+    fn the_smallest_limit_of_all_groups_above_a_process_holds() {
+        let job = "0::/slurm/job_7/step_0\n";
+        let old = "12:cpu,cpuacct:/slurm\n5:hugetlb,memory:/slurm/job_7\n0::/user\n";
+        let (none, max) = ("9223372036854771712", "memory/memory.limit_in_bytes");
+        let limit = "memory/slurm/job_7/memory.limit_in_bytes";
+        for (groups, files, expected) in [
+            // A step has no limit, its job has one, and the group above them a larger one.
+            (
+                job,
+                &[
+                    ("slurm/job_7/step_0/memory.max", "max\n"),
+                    ("slurm/job_7/memory.max", "4096\n"),
+                    ("slurm/memory.max", "8192\n"),
+                    ("memory.max", "16384\n"),
+                    ("slurm/job_8/memory.max", "1\n"),
+                ][..],
+                Some(4096),
+            ),
+            (job, &[("slurm/job_7/step_0/memory.max", "512"), ("memory.max", "1024")], Some(512)),
+            // In a container the path may be that of the machine outside.
+            (job, &[("memory.max", "1024\n")], Some(1024)),
+            ("0::/\n", &[("memory.max", "1024\n")], Some(1024)),
+            (old, &[(limit, "2048\n"), (max, none), ("memory.max", "max")], Some(2048)),
+            (old, &[("memory/user/memory.limit_in_bytes", "1"), (max, "4096")], Some(4096)),
+            (job, &[("memory.max", "max\n")], None),
+            ("nonsense\n\n:\n", &[("memory.max", "many")], None),
+            ("", &[], None),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            for (file, text) in files {
+                let path = root.path().join(file);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            assert_eq!(group_limit(root.path(), groups), expected, "{groups:?} {files:?}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use firebrick_kernels::PAGE;
 
-use super::{Facts, Moment, Part};
+use super::{Facts, Moment, Part, Workload};
 
 /// Bytes of an f32: gradients, moments and logits are f32, whatever the weights are.
 const F32: u128 = 4;
@@ -16,10 +16,6 @@ const PREFILL_TOKENS: u128 = 8192;
 /// The memory of a process that trains a model of 20 thousand parameters, on Linux: 25 MB were measured for a
 /// run of `recipes/ci/tiny.toml`. A large vocabulary or data set adds to it.
 const PROCESS: u128 = 25 << 20;
-
-/// Parts that only sampling needs.
-const OF_SAMPLING: [&str; 4] =
-    ["weights of the engine", "KV cache", "states of recurrent layers", "prefill and decoding"];
 
 pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     let weights = facts.frozen_bytes + facts.trainable * F32;
@@ -35,11 +31,18 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         bytes: Moment::ALL.map(|moment| u64::try_from(bytes(moment)).unwrap_or(u64::MAX)),
     };
     let when = |condition: bool, bytes: u128| if condition { bytes } else { 0 };
+    let (largest, beside) = (Sampled::largest(facts), Sampled::ahead(facts));
+    let sampled = |moment: Moment| match moment {
+        Moment::Rollout => largest,
+        Moment::Saving => Sampled::default(),
+        _ => beside,
+    };
     let all = vec![
         part("weights", true, &|_| weights),
         // The engine goes on sampling from the weights of the step's beginning. They are the policy's own until
         // the first update has made new ones.
         part("weights of the engine", true, &|moment| match moment {
+            _ if work.elsewhere => 0,
             _ if facts.half => rounded * BF16,
             Moment::Rollout => 0,
             Moment::Saving => changed,
@@ -68,18 +71,19 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             }
             _ => gradient,
         }),
-        part("KV cache", false, &|moment| when(moment == Moment::Rollout, kv_cache(facts))),
-        part("states of recurrent layers", false, &|moment| {
-            when(moment == Moment::Rollout, states(facts))
-        }),
-        part("prefill and decoding", false, &|moment| {
-            when(moment == Moment::Rollout, prefill(facts).max(decoding(facts)))
-        }),
+        part("KV cache", false, &|moment| sampled(moment).cache),
+        part("states of recurrent layers", false, &|moment| sampled(moment).states),
+        part("prefill and decoding", false, &|moment| sampled(moment).passes),
         // It takes three times its size: the codes one by one, all of them together, and with their scales or
-        // rounded to the format of products.
-        part("an unpacked matrix", false, &|moment| match moment {
-            Moment::Rollout | Moment::Head | Moment::Backward => 3 * facts.unpacked * F32,
-            _ => 0,
+        // rounded to the format of products. Engine and update each have one of their own.
+        part("an unpacked matrix", false, &|moment| {
+            let matrices = match moment {
+                Moment::Rollout => 1,
+                Moment::Head | Moment::Backward => 1 + u128::from(work.ahead),
+                Moment::Gradient | Moment::Optimizer => u128::from(work.ahead),
+                Moment::Saving => 0,
+            };
+            3 * matrices * facts.unpacked * F32
         }),
         part("kept of the layers", false, &|moment| match moment {
             Moment::Head | Moment::Backward => kept(facts),
@@ -92,10 +96,8 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             _ => 0,
         }),
         part("hidden states", false, &|moment| when(moment == Moment::Head, hidden_states(facts))),
-        part("logits", false, &|moment| match moment {
-            Moment::Rollout => when(!work.elsewhere, sampled_logits(facts)),
-            Moment::Head => block_of_logits(facts),
-            _ => 0,
+        part("logits", false, &|moment| {
+            sampled(moment).logits + when(moment == Moment::Head, block_of_logits(facts))
         }),
         // The optimizer works on one parameter at a time: on its gradient's part of either moment, and on the
         // update before and after its division. Moments in 8 bits are widened for it, and coded again.
@@ -112,8 +114,57 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         }),
         part("the process", false, &|_| when(work.on_host, PROCESS)),
     ];
-    let here = |part: &Part| !(work.elsewhere && OF_SAMPLING.contains(&part.name));
-    all.into_iter().filter(here).filter(|part| part.bytes.iter().any(|&bytes| bytes > 0)).collect()
+    all.into_iter().filter(|part| part.bytes.iter().any(|&bytes| bytes > 0)).collect()
+}
+
+/// The bytes that the engine takes besides its weights.
+#[derive(Clone, Copy, Default)]
+struct Sampled {
+    /// Keys and values.
+    cache: u128,
+    /// States of recurrent layers.
+    states: u128,
+    /// A layer's tensors, in a prefill or in decoding.
+    passes: u128,
+    /// The logits of one token in every sequence.
+    logits: u128,
+}
+
+impl Sampled {
+    /// Counts the bytes of the workload that takes most: a step's completions, or those of an evaluation.
+    /// Evaluations mostly have fewer completions of a prompt, and so more prompts at once.
+    fn largest(facts: &Facts) -> Self {
+        if facts.work.elsewhere {
+            return Sampled::default();
+        }
+        let evaluations = facts.evaluations.iter().map(|it| Sampled::of(facts, it));
+        let all = evaluations.chain([Sampled::of(facts, &training(facts))]);
+        all.max_by_key(|it| it.cache + it.states + it.passes + it.logits).unwrap_or_default()
+    }
+
+    /// Counts the bytes of the next step's completions, if they are sampled while a step is trained on.
+    fn ahead(facts: &Facts) -> Self {
+        match facts.work.ahead {
+            true => Sampled::of(facts, &training(facts)),
+            false => Sampled::default(),
+        }
+    }
+
+    fn of(facts: &Facts, workload: &Workload) -> Self {
+        let rows = workload.completions.min(facts.work.sequences);
+        let prompts = rows.div_ceil(workload.group_size.max(1));
+        Sampled {
+            cache: kv_cache(facts, rows, prompts),
+            states: states(facts, rows, prompts),
+            passes: prefill(facts, prompts).max(decoding(facts, rows)),
+            logits: sampled_logits(facts, rows),
+        }
+    }
+}
+
+/// Returns the completions that a step samples.
+fn training(facts: &Facts) -> Workload {
+    Workload { completions: facts.work.completions, group_size: facts.work.group_size }
 }
 
 /// Returns the bytes of the optimizer's memory of so many values: two numbers for each value, but for `one` of
@@ -123,34 +174,38 @@ fn moments(facts: &Facts, values: u128, one: u128) -> u128 {
     if facts.narrow_moments { numbers * 17 / 16 } else { numbers * F32 }
 }
 
-/// Returns the bytes of the keys and values of every layer: each group's prompt once and each row's completion,
-/// both in whole pages. The prompts count twice, because prompts that were prefilled together stay until the
-/// last of them is finished. A recording has pages up to the next 256 tokens. Plain tensor code lays the keys
-/// and values of one layer out by rows, in f32, to attend to them.
-fn kv_cache(facts: &Facts) -> u128 {
+/// Returns the bytes of the keys and values of every layer: each row's completion and each prompt, in whole pages.
+/// On the CPU the prompts count twice, because prompts that were prefilled together stay until the last of them
+/// is finished. A GPU copies a prompt's pages when its rows begin, so it has twice only the prompts of one
+/// prefill. A recording has pages up to the next 256 tokens. Plain tensor code lays the keys and values of one
+/// layer out by rows, in f32, to attend to them.
+fn kv_cache(facts: &Facts, rows: u128, prompts: u128) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let pages = |tokens: u128| tokens.next_multiple_of(PAGE as u128);
     let more = if work.graphs { 256.min(pages(work.completion)) } else { PAGE as u128 };
-    let rows = work.sequences * (pages(work.completion) + more);
-    let prompts = 2 * work.sequences.div_ceil(work.group_size) * pages(work.prompt);
+    let prefilled = match work.on_host {
+        true => prompts,
+        false => prompts.min((PREFILL_TOKENS / work.prompt.max(1)).max(1)),
+    };
+    let prompts = (prompts + prefilled) * pages(work.prompt);
+    let tokens = rows * (pages(work.completion) + more) + prompts;
     let attentions = shape.layers - shape.recurrent;
-    let kept = attentions * (rows + prompts) * if facts.half { BF16 } else { F32 };
-    2 * shape.key * (kept + work.sequences * facts.length() * F32)
+    let kept = attentions * tokens * if facts.half { BF16 } else { F32 };
+    2 * shape.key * (kept + rows * facts.length() * F32)
 }
 
-/// Returns the bytes that recurrent layers remember of each row and of each group's prompt. One layer counts
-/// twice, for the moment when rows are arranged.
-fn states(facts: &Facts) -> u128 {
-    let (shape, work) = (&facts.shape, &facts.work);
-    let rows = work.sequences + work.sequences.div_ceil(work.group_size);
-    (shape.recurrent + u128::from(shape.recurrent > 0)) * rows * shape.state * F32
+/// Returns the bytes that recurrent layers remember of each row and of each prompt. One layer counts twice, for
+/// the moment when rows are arranged.
+fn states(facts: &Facts, rows: u128, prompts: u128) -> u128 {
+    let shape = &facts.shape;
+    let layers = shape.recurrent + u128::from(shape.recurrent > 0);
+    layers * (rows + prompts) * shape.state * F32
 }
 
 /// Returns the bytes of the widest layer of a prefill. Nothing is kept for a backward pass, so only one layer's
 /// tensors are there.
-fn prefill(facts: &Facts) -> u128 {
+fn prefill(facts: &Facts, prompts: u128) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
-    let prompts = work.sequences.div_ceil(work.group_size);
     let tokens = (prompts * work.prompt).min(PREFILL_TOKENS.max(work.prompt));
     // A recurrence keeps nothing for a backward pass either.
     let recurrence = if shape.recurrent > 0 { shape.projected + shape.recurrence / 2 } else { 0 };
@@ -181,17 +236,17 @@ fn scores(facts: &Facts) -> u128 {
 
 /// Returns the bytes of decoding one token in every sequence. The attention's scores are wide, or the MLP if
 /// the texts are short.
-fn decoding(facts: &Facts) -> u128 {
-    let (shape, work) = (&facts.shape, &facts.work);
+fn decoding(facts: &Facts, rows: u128) -> u128 {
+    let shape = &facts.shape;
     let widest = 3 * shape.hidden + (2 * shape.heads * facts.length()).max(4 * shape.inner);
-    work.sequences * widest * F32
+    rows * widest * F32
 }
 
 /// Returns the bytes of the logits of one token in every sequence. The host reads them back, which makes two
 /// copies. A device sorts them with their ids, and also has their sums and the mask of the cut ones.
-fn sampled_logits(facts: &Facts) -> u128 {
+fn sampled_logits(facts: &Facts, rows: u128) -> u128 {
     let copies = if facts.work.on_host { 2 } else { 6 };
-    copies * facts.work.sequences * facts.shape.vocab * F32
+    copies * rows * facts.shape.vocab * F32
 }
 
 /// Returns the bytes that an update keeps of the layers on its way forward, with the last layer's output, or on

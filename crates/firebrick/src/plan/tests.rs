@@ -66,12 +66,54 @@ fn what_is_counted_is_what_a_model_has() {
     // The moments are in 8 bits, with a scale of 32 bits for every 64 of them.
     let narrow = half_a_billion("[optim]\nmoments = \"int8\"");
     assert_eq!(part(&narrow, "moments of AdamW", Moment::Rollout), weights / 4 * 2 * 17 / 16);
-    let whole = half_a_billion("[train]\nmini_batch = 1024");
-    assert_eq!(part(&whole, "weights of the engine", Moment::Optimizer), 0);
-    // Every layer has 2 × 2 heads of 64, for the 1024 tokens of 256 rows and the 512 of 16 prompts.
-    let cache = 24 * 256 * (256 * 1024 + 16 * 512) * 4;
-    let came = part(&plan, "KV cache", Moment::Rollout);
-    assert!((cache..cache * 6 / 5).contains(&came), "{came} for a cache of {cache}");
+    // An engine has the policy's own weights until an update has changed them, and another may follow.
+    for (more, bytes) in
+        [("", 0), ("adaptive = { n_min = 1, n_max = 1 }", 0), ("adaptive = {}", weights)]
+    {
+        let whole = half_a_billion(&format!("[train]\nmini_batch = 1024\n{more}"));
+        assert_eq!(part(&whole, "weights of the engine", Moment::Optimizer), bytes, "{more}");
+    }
+}
+
+/// Every layer has 2 × 2 heads of 64, for the tokens of rows and, twice on the CPU, for those of their prompts.
+#[test]
+fn the_cache_is_that_of_the_step_or_of_the_largest_evaluation() {
+    let of = |settings: &[&str]| {
+        let text = "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"";
+        let set = [&["eval.prompts=8"][..], settings].concat();
+        let set: Vec<String> = set.into_iter().map(str::to_owned).collect();
+        let recipe = Recipe::parse("r.toml".as_ref(), text, &set).unwrap().recipe;
+        let plan = of_recipe(&recipe, Compute::F32);
+        (plan.facts.work.sequences, part(&plan, "KV cache", Moment::Rollout))
+    };
+    let few = |more: &[&'static str]| {
+        [&["sampling.prompts_per_step=2", "train.mini_batch=32"][..], more].concat()
+    };
+    let set = "eval.sets=[{name='a',data='a.jsonl',samples=64}]";
+    for (settings, rows, prompts) in [
+        // A step has 1024 completions of 64 prompts.
+        (vec![], 256, 16),
+        // The held-out prompts are as many as the recipe allows: 500 by default, or all of a file or a split.
+        (vec!["eval.prompts=0"], 256, 256),
+        (vec!["eval.prompts=0", "data.heldout_size=128", "eval.samples=4"], 256, 64),
+        (few(&[]), 32, 2),
+        (few(&["eval.prompts=0", "data.heldout_size=48"]), 48, 48),
+        (few(&["eval.prompts=0", "data.heldout='h.jsonl'"]), 256, 256),
+        (few(&["eval.prompts=0", "data.heldout_split='test'"]), 256, 256),
+        (few(&["eval.prompts=40", "data.heldout='h.jsonl'"]), 40, 40),
+        (few(&[set]), 256, 4),
+        (few(&["eval.samples=16", "eval.sets=[{name='a',data='a.jsonl',prompts=3}]"]), 128, 8),
+    ] {
+        let (sequences, came) = of(&settings);
+        assert_eq!(sequences, rows, "{settings:?}");
+        let rows = u64::try_from(rows).unwrap();
+        let cache = 24 * 256 * (rows * 1024 + 2 * prompts * 512) * 4;
+        assert!((cache..cache * 11 / 10).contains(&came), "{settings:?}: {came} of {cache}");
+    }
+    // A GPU has only the 8192 tokens of a prefill twice.
+    let (_, came) = of(&["eval.prompts=0", "device.kind=vulkan"]);
+    let cache = 24 * 256 * (256 * 1024 + (256 + 16) * 512) * 4;
+    assert!((cache..cache * 11 / 10).contains(&came), "{came} of {cache}");
 }
 
 #[test]
@@ -128,7 +170,8 @@ fn bfloat16_is_a_copy_of_the_weights_and_half_of_the_cache() {
 fn what_is_kept_of_the_layers_is_their_inputs_or_more_where_there_is_room() {
     let of = |recompute: &str, memory: Option<u64>| {
         let text = format!(
-            "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\n[train]\nrecompute = \"{recompute}\""
+            "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\n[eval]\nprompts = 8\n\
+             [train]\nrecompute = \"{recompute}\""
         );
         let recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
         with_memory(&recipe, Compute::F32, memory)
@@ -144,6 +187,67 @@ fn what_is_kept_of_the_layers_is_their_inputs_or_more_where_there_is_room() {
     assert!((1..24).contains(&some.facts.work.whole_layers), "{:?}", some.facts.work);
     assert!(some.peak().0 <= most - most / 10);
     assert_eq!(of("auto", Some(1)).facts.work.whole_layers, 0);
+}
+
+#[test]
+fn a_step_that_is_sampled_ahead_takes_its_memory_during_the_updates() {
+    let of = |staleness: u64, memory: Option<u64>| {
+        let text = format!(
+            "[model]\npath = \"m\"\nlora = {{ rank = 16 }}\nbase = \"int8\"\n[data]\ntrain = \"t.jsonl\"\n\
+             [eval]\nprompts = 8\n[rollout]\nmax_staleness = {staleness}"
+        );
+        let recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
+        with_memory(&recipe, Compute::F32, memory)
+    };
+    let (fresh, ahead) = (of(0, None), of(1, None));
+    for name in ["KV cache", "prefill and decoding", "logits", "an unpacked matrix"] {
+        let sampled = part(&fresh, name, Moment::Rollout);
+        assert!(sampled > 0, "{name}");
+        assert_eq!(part(&ahead, name, Moment::Rollout), sampled, "{name}");
+        for moment in [Moment::Head, Moment::Backward, Moment::Gradient, Moment::Optimizer] {
+            let more = part(&ahead, name, moment) - part(&fresh, name, moment);
+            assert_eq!(more, sampled, "{name} {moment:?}");
+        }
+        assert_eq!(part(&ahead, name, Moment::Saving), 0, "{name}");
+    }
+    // The layers get what the engine leaves.
+    let memory = of(0, Some(1 << 40)).peak().0 * 10 / 9 + 10;
+    let whole = |staleness| of(staleness, Some(memory)).facts.work.whole_layers;
+    assert!(whole(1) < whole(0), "{} {}", whole(1), whole(0));
+    // Advice that is followed makes room for both at once.
+    let small = 5 << 30;
+    let plan = of(1, Some(small));
+    let advice = plan.advice(small);
+    assert_eq!(advice.first().map(|advice| advice.key), Some("rollout.max_sequences"));
+    let mut facts = plan.facts.clone();
+    advice.iter().for_each(|advice| advice.follow(&mut facts));
+    assert!(!plan.fits(small) && Plan::of(facts).fits(small), "{advice:?}");
+}
+
+/// An environment's words are tokens of a completion, and no tokens of `rollout.max_completion_tokens`.
+#[test]
+fn the_longest_completion_leaves_room_for_what_is_heard() {
+    let heard = "[environment]\nkind = \"calculator\"\nmax_heard_tokens = 8192";
+    let most = |recipe: &str| half_a_billion(recipe).longest(1 << 40).unwrap();
+    let (alone, talking) = (most(""), most(heard));
+    assert_eq!((alone.model, alone.completion), (32768 - 512, 32768 - 512));
+    assert_eq!((talking.model, talking.completion), (32768 - 512 - 8192, 32768 - 512 - 8192));
+    // The same tokens take the same memory, whoever writes them.
+    let [alone, talking] =
+        ["", heard].map(|recipe| half_a_billion(recipe).longest(12 << 30).unwrap().completion);
+    // Both are rounded down to two digits.
+    assert!((8192 - 1000..8192 + 1000).contains(&(alone - talking)), "{alone} {talking}");
+    // A run needs room for a prompt.
+    let models = Models { policy: config(), lora: None, reward: 0 };
+    let refused = |completion: usize| {
+        let text = format!(
+            "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\n{heard}\n[rollout]\n\
+             max_completion_tokens = {completion}"
+        );
+        let recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
+        models.check_context(&recipe).is_err()
+    };
+    assert!(!refused(32768 - 8192 - 1) && refused(32768 - 8192));
 }
 
 #[test]
@@ -164,24 +268,31 @@ fn the_longest_completion_is_as_long_as_the_memory() {
 
 #[test]
 fn the_cheapest_change_comes_first() {
-    let recipe = |text: &str| {
-        let text = format!("[model]\npath = \"m\"\n{text}\n[data]\ntrain = \"t.jsonl\"\n[train]");
-        let text = text + "\nrecompute = \"none\"\nmicro_batch_tokens = 65536";
-        let mut recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
-        recipe.device.kind = firebrick_device::Kind::Vulkan;
-        recipe.rollout.max_completion_tokens = 16384;
-        recipe
+    let parsed = |text: &str, set: &[String]| {
+        let path = if text.contains("new = ") { "" } else { "path = \"m\"\n" };
+        let text = format!(
+            "[model]\n{path}{text}\n[data]\ntrain = \"t.jsonl\"\n[device]\nkind = \"vulkan\"\n[rollout]\n\
+             max_completion_tokens = 16384\n[train]\nrecompute = \"none\"\nmicro_batch_tokens = 65536"
+        );
+        Recipe::parse("r.toml".as_ref(), &text, set).unwrap().recipe
     };
+    // The path may be an adapter's, which the recipe does not say.
+    let an_adapter = "# an adapter";
     let keys = |text: &str, gibibytes: f64| -> Vec<&'static str> {
-        let recipe = recipe(text);
-        let plan = of_recipe(&recipe, Compute::F32);
-        let lora = recipe.model.lora.as_ref().map(crate::model::adapters);
+        let recipe = parsed(text, &[]);
+        let begun = (text == an_adapter).then(|| crate::recipe::Lora::of_rank(16));
+        let lora = recipe.model.lora.as_ref().or(begun.as_ref()).map(crate::model::adapters);
         let models = Models { policy: config(), lora, reward: 0 };
+        let judged = Models { reward: 10 << 20, ..models.clone() };
+        let plan = Plan::new(&judged, &recipe, Compute::F32, None);
         let memory = (gibibytes * f64::from(1 << 30)) as u64;
         let remedy = remedy(&models, &recipe, Compute::F32, memory);
         assert!(!plan.least().fits(memory));
         remedy.map_or(Vec::new(), |remedy| {
             assert!(remedy.plan.fits(memory), "{text} {gibibytes}");
+            // The recipe takes these settings.
+            let settings = remedy.settings.iter().map(|(key, value)| format!("{key}={value}"));
+            parsed(text, &settings.collect::<Vec<_>>());
             let keys = remedy.settings.into_iter().map(|(key, _)| key);
             keys.filter(|key| !key.ends_with("sequences") && !key.ends_with("tokens")).collect()
         })
@@ -199,6 +310,12 @@ fn the_cheapest_change_comes_first() {
     assert_eq!(keys(adapters, 4.0), [layers, offload]);
     assert_eq!(keys(adapters, 2.5), [layers, base, offload]);
     assert_eq!(keys(adapters, 0.5), [""; 0]);
+    assert_eq!(keys(an_adapter, 2.5), [layers, base, offload]);
+    let new = "new = { hidden_size = 896, layers = 24, heads = 14, kv_heads = 2, intermediate_size = 4864, \
+               max_position_embeddings = 32768, alphabet = \"ab\" }";
+    assert_eq!(keys(new, 11.0), [layers, offload]);
+    assert_eq!(keys(new, 10.5), [layers, "optim.moments"]);
+    assert_eq!(keys(new, 6.0), [""; 0]);
 }
 
 #[test]
@@ -263,8 +380,8 @@ fn recurrent_layers_have_states_in_the_place_of_keys() {
     // One of four layers attends. Both models also lay out the keys of one layer beside the pages.
     assert!(2 * cache(&recurrent) < cache(&qwen3));
     let states = part(&recurrent, "states of recurrent layers", Moment::Rollout);
-    let work = recurrent.facts.work;
-    let rows = work.sequences + work.sequences / work.group_size;
+    // An evaluation has a prompt for each row.
+    let rows = 2 * recurrent.facts.work.sequences;
     // A row has eight matrices of 256 × 256, and the tokens that a convolution of four tokens remembers of 2 ·
     // 512 + 2048 channels.
     assert_eq!(u128::from(states), 4 * rows * (8 * 256 * 256 + 3 * 3072) * 4);

@@ -49,12 +49,18 @@ impl<M: PolicyModel> Run<M> {
             return Ok(());
         }
         let path = self.folder.path().join("reference");
-        if trainer.state.step > 0 && !path.is_dir() {
-            return Err(TrainError::NoReference.into());
-        }
-        trainer.reference = Some(if path.is_dir() {
+        let kept = path.is_dir();
+        trainer.reference = Some(if trainer.state.step > 0 {
+            if !kept {
+                return Err(TrainError::NoReference.into());
+            }
             files.read(trainer.policy.valid(), &path)?
         } else {
+            // A run that begins anew may begin with another policy.
+            if kept {
+                fs::remove_dir_all(&path)
+                    .map_err(|source| Error::File { path: path.clone(), source })?;
+            }
             let temporary = self.folder.path().join(".tmp-reference");
             fs::create_dir_all(&temporary)
                 .map_err(|source| Error::File { path: temporary.clone(), source })?;

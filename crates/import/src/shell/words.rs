@@ -101,7 +101,8 @@ impl<'text> Reader<'text> {
                     let piece = self.dollar();
                     add(&mut word, piece);
                 }
-                '\\' if self.rest.starts_with("\\\n") => break,
+                // The shell joins the lines, also in the middle of a word.
+                '\\' if self.rest.starts_with("\\\n") => self.skip(2),
                 '\\' => {
                     self.skip(1);
                     let next = self.peek().map_or(0, char::len_utf8);
@@ -158,11 +159,21 @@ impl<'text> Reader<'text> {
         }
         if self.rest.starts_with("$((") {
             self.skip(3);
-            let end = self.rest.find("))").unwrap_or(self.rest.len());
-            // Brackets may close right before the end: $(((a + b) / 2)) and $((2 * (a + b))).
-            let more =
-                self.rest[end..].bytes().take_while(|b| *b == b')').count().saturating_sub(2);
-            let sum = self.take(end + more).to_owned();
+            // The first bracket that closes none inside ends the sum.
+            let mut open = 0usize;
+            let ends = |letter: char| match letter {
+                '(' => {
+                    open += 1;
+                    false
+                }
+                ')' if open > 0 => {
+                    open -= 1;
+                    false
+                }
+                letter => letter == ')',
+            };
+            let end = self.rest.find(ends).unwrap_or(self.rest.len());
+            let sum = self.take(end).to_owned();
             self.skip(2);
             return Piece::Arithmetic(sum);
         }

@@ -22,7 +22,7 @@ pub(super) fn looks_of(looks: [&Tensor<3>; 3]) -> Option<[Buffer; 3]> {
 }
 
 pub(super) fn window_of(look: Look) -> u32 {
-    look.window.map_or(u32::MAX, |window| window as u32)
+    u32::try_from(look.window.unwrap_or(usize::MAX)).unwrap_or(u32::MAX)
 }
 
 /// See [`crate::attention()`].

@@ -189,7 +189,7 @@ pub(crate) fn attend(
     let chunks = rows.farthest / TOKENS + 1;
     let parts = empty(&query, [count * heads * chunks, width + 2], DType::F32);
     let client = query.client.clone();
-    let window = window.map_or(u32::MAX, |window| window as u32);
+    let window = u32::try_from(window.unwrap_or(usize::MAX)).unwrap_or(u32::MAX);
     let formats = [format(&query), format(&keys)];
     attend_pages::launch(
         &client,

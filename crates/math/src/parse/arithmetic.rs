@@ -17,7 +17,9 @@ impl Parser<'_> {
     /// Reads terms with signs between.
     pub(super) fn sum(&mut self) -> Result<Value, Unread> {
         let mut sign = self.sign();
-        let mut first = self.product()?;
+        // A sign that stands before all belongs to the number whose remainder is taken: `-1 mod 5` is 4. Between
+        // terms it does not: `7 - 1 mod 5` is 6.
+        let mut first = self.product(&mut sign)?;
         let mut terms = vec![];
         loop {
             terms.push(self.signed(sign, first)?);
@@ -27,7 +29,7 @@ impl Parser<'_> {
                 }
                 _ => break,
             };
-            first = self.product()?;
+            first = self.product(&mut Sign::Plus)?;
         }
         if terms.len() == 1 {
             return Ok(terms.remove(0));
@@ -102,16 +104,25 @@ impl Parser<'_> {
         Ok(total)
     }
 
-    /// Reads factors with signs between, or side by side.
-    fn product(&mut self) -> Result<Value, Unread> {
+    /// Reads factors with signs between, or side by side. A modulus takes the sign that stood before them.
+    fn product(&mut self, sign: &mut Sign) -> Result<Value, Unread> {
         let first = self.power()?;
         let first = self.mixed_number(first)?;
-        self.product_from(first, true)
+        self.signed_product_from(first, true, sign)
     }
 
     /// Goes on from a factor. Without `operators`, only factors side by side belong to the product, as in the
     /// argument of `\sin 2x`.
     pub(super) fn product_from(&mut self, first: Value, operators: bool) -> Result<Value, Unread> {
+        self.signed_product_from(first, operators, &mut Sign::Plus)
+    }
+
+    fn signed_product_from(
+        &mut self,
+        first: Value,
+        operators: bool,
+        sign: &mut Sign,
+    ) -> Result<Value, Unread> {
         // Scalar factors gather in `factors`, so that a long product is one node.
         let mut factors: Vec<Expr> = vec![];
         let mut done = None;
@@ -150,23 +161,13 @@ impl Parser<'_> {
                     let modulus = self.sum()?;
                     let modulus = self.scalar(modulus)?;
                     self.expect(&Token::Close(Bracket::Round))?;
-                    match (&done, product(std::mem::take(&mut factors))) {
-                        (None, Some(number)) => {
-                            factors.push(Expr::Call(Function::Mod, vec![number, modulus]));
-                        }
-                        _ => return Err(self.misplaced()),
-                    }
+                    self.reduce(&mut factors, &done, sign, modulus)?;
                 }
                 Some(Token::Modulo) => {
                     self.at += 1;
                     let modulus = self.factor()?;
                     let modulus = self.scalar(modulus)?;
-                    match (&done, product(std::mem::take(&mut factors))) {
-                        (None, Some(number)) => {
-                            factors.push(Expr::Call(Function::Mod, vec![number, modulus]));
-                        }
-                        _ => return Err(self.misplaced()),
-                    }
+                    self.reduce(&mut factors, &done, sign, modulus)?;
                 }
                 _ if self.starts_factor(operators) => {
                     let next = self.power()?;
@@ -181,6 +182,22 @@ impl Parser<'_> {
             (Some(expr), Some(value)) => self.multiply(Value::Scalar(expr), value),
             (None, None) => Err(self.misplaced()),
         }
+    }
+
+    /// Replaces the factors by their remainder. The sign before them goes into it.
+    fn reduce(
+        &mut self,
+        factors: &mut Vec<Expr>,
+        done: &Option<Value>,
+        sign: &mut Sign,
+        modulus: Expr,
+    ) -> Result<(), Unread> {
+        let (None, Some(number)) = (done, product(std::mem::take(factors))) else {
+            return Err(self.misplaced());
+        };
+        let signed = self.signed(std::mem::replace(sign, Sign::Plus), Value::Scalar(number))?;
+        factors.push(Expr::Call(Function::Mod, vec![self.scalar(signed)?, modulus]));
+        Ok(())
     }
 
     fn times(

@@ -445,9 +445,7 @@ impl Parser<'_> {
     }
 
     /// Reads the argument of a function. Without brackets it is the factors side by side, `2x` in
-    /// `\sin 2x \cos x`. A fraction of π continues after its slash: `\cos 2
-    ///
-    /// i/3`.
+    /// `\sin 2x \cos x`. A fraction of π continues after its slash: `\cos 2\pi/3`.
     fn function_argument(&mut self) -> Result<Expr, Unread> {
         let negative = self.take(&Token::Minus);
         let bracketed = matches!(self.peek(), Some(Token::Open(Bracket::Round | Bracket::Square)));

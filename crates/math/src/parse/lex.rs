@@ -713,9 +713,7 @@ impl<'a> Lexer<'a, '_> {
         start.find('=').is_some_and(|at| start[..at].contains(char::is_alphanumeric))
     }
 
-    /// Reads a command that needs more than its name: `\mathbb{R}`, `
-    ///
-    /// mod{7}`, `\not=`.
+    /// Reads a command that needs more than its name: `\mathbb{R}`, `\pmod{7}`, `\not=`.
     fn named_command(&mut self, name: &str) -> Result<(), Unread> {
         self.at += 1 + name.len();
         match name {
@@ -890,7 +888,8 @@ fn conjunction(run: &str) -> Option<(Token, &str)> {
     or.or_else(|| run.strip_prefix("and").map(|rest| (Token::And, rest)))
 }
 
-fn letters_of(text: &str) -> &str {
+/// Returns the ASCII letters at the beginning of a text.
+pub(super) fn letters_of(text: &str) -> &str {
     &text[..text.bytes().take_while(u8::is_ascii_alphabetic).count()]
 }
 

@@ -102,6 +102,42 @@ fn what_counts_as_the_same() {
         ("\\text{Alice and Bob}", "\\boxed{\\text{Bob and Alice}}"),
         ("0.12345648", "\\boxed{0.1234565}"),
         ("8\\sqrt2", "\\boxed{11.3137085}"),
+        ("y=3", "\\boxed{x=3}"),
+        ("y=2x", "\\boxed{x=\\frac y2}"),
+        ("f(x)=x^2", "\\boxed{y=x^2}"),
+        ("f(x)=2x", "\\boxed{f(t)=2t}"),
+        ("f(x,y)=x-y", "\\boxed{f(y,x)=y-x}"),
+        ("f(k)=\\sum_{n=1}^{k}n^2", "\\boxed{f(n)=\\sum_{k=1}^{n}k^2}"),
+        ("a_n=n+1", "\\boxed{a_k=k+1}"),
+        ("a_n=a_{n-1}+b_n", "\\boxed{a_k=a_{k-1}+b_k}"),
+        ("4", "\\boxed{-1\\bmod5}"),
+        ("4", "\\boxed{4=-1\\bmod5}"),
+        ("4\\pmod5", "\\boxed{-1\\pmod5}"),
+        ("4", "\\boxed{-2\\cdot3\\mod5}"),
+        ("9", "\\boxed{7+5\\bmod3}"),
+        ("-2", "\\boxed{-(7\\bmod5)}"),
+        ("6", "\\boxed{7-6\\bmod5}"),
+        ("5", "\\boxed{\\textbf{(B)}\\ 5}"),
+        ("5", "\\boxed{\\text{(B) } 5}"),
+        ("5", "\\boxed{\\text{(B) 5}}"),
+        ("5", "\\boxed{\\text{B: } 5}"),
+        ("5", "\\boxed{\\text{B. 5}}"),
+        ("5", "\\boxed{(B) 5}"),
+        ("\\textbf{(B)}\\ 5", "\\boxed{5}"),
+        ("\\textbf{(B)}\\ 5", "\\boxed{\\textbf{(B)}\\ 5}"),
+        ("\\textbf{(B)}\\ 5", "\\boxed{B}"),
+        ("B", "\\boxed{\\textbf{(B)}\\ 5}"),
+        ("\\textbf{(E)} ~\\frac{1}{2}", "\\boxed{\\mathrm{(E)\\ }0.5}"),
+        ("\\textbf{(D)}\\ \\text{Monday}", "\\boxed{\\text{Monday}}"),
+        ("25\\text{ m}^2", "\\boxed{25 m^2}"),
+        ("25 m^{2}", "\\boxed{25\\text{ m}^2}"),
+        ("-4\\text{ g}", "\\boxed{-4g}"),
+        ("150\\text{ cm}", "\\boxed{\\frac32m}"),
+        ("9\\pi\\text{ m}^3", "\\boxed{V=9\\pi m^3}"),
+        ("2", "\\boxed{\\log 100}"),
+        ("\\log 1000", "\\boxed{3}"),
+        ("1", "\\boxed{\\log e}"),
+        ("\\ln 8", "\\boxed{3\\log 2}"),
     ] {
         let judgement = judge(gold, response);
         assert_eq!(judgement.verdict, Verdict::Right, "{gold} and {response}: {judgement:?}");
@@ -188,9 +224,53 @@ fn what_does_not() {
         ("1", "\\boxed{\\cos e^{-1000}}"),
         ("1", "\\boxed{2^{10^{-5000}}}"),
         ("\\frac13", "\\boxed{0.3333335}"),
+        ("y=x^2", "\\boxed{x=x^2}"),
+        ("x^2", "\\boxed{x=x^2}"),
+        ("x=2y", "\\boxed{y=2y}"),
+        ("y=2x+1", "\\boxed{x=2x+1}"),
+        ("f(x)=x^2", "\\boxed{x=x^2}"),
+        ("V=\\pi r^2h", "\\boxed{r=\\pi r^2h}"),
+        ("n=n^2", "\\boxed{m=n^2}"),
+        ("a_n=a_{n-1}+1", "\\boxed{n=a_{n-1}+1}"),
+        ("f(x)=2x", "\\boxed{f(y)=2x}"),
+        ("f(x)=x^2", "\\boxed{f(t)=xt}"),
+        ("f(x,y)=x-y", "\\boxed{f(y,x)=x-y}"),
+        ("f(x,y)=x-y", "\\boxed{f(t,t)=0}"),
+        ("a_n=2n", "\\boxed{a_k=2n}"),
+        ("a_n=b_n", "\\boxed{a_k=b_n}"),
+        ("6", "\\boxed{\\textbf{(B)}\\ 5}"),
+        ("6", "\\boxed{(B) 5}"),
+        ("5B", "\\boxed{5}"),
+        ("\\textbf{(B)}\\ 5", "\\boxed{\\textbf{(B)}\\ 6}"),
+        ("\\textbf{(B)}\\ 5", "\\boxed{C}"),
+        ("C", "\\boxed{\\textbf{(B)}\\ 5}"),
+        ("25m^2", "\\boxed{25}"),
+        ("25", "\\boxed{25m^2}"),
+        ("25\\text{ m}^2", "\\boxed{25m}"),
+        ("25\\text{ m}^2", "\\boxed{25x^2}"),
+        ("25\\text{ m}", "\\boxed{25g}"),
+        ("25\\text{ m}", "\\boxed{24m}"),
+        ("2", "\\boxed{\\log 1000}"),
+        ("2", "\\boxed{\\ln 100}"),
     ] {
         let judgement = judge(gold, response);
         assert_eq!(judgement.verdict, Verdict::Wrong, "{gold} and {response}: {judgement:?}");
+    }
+}
+
+/// These texts begin like the letter of a choice, but another letter or a name follows, and no answer.
+#[test]
+fn letters_in_a_row_are_no_choice_and_its_answer() {
+    for (gold, response) in [
+        ("\\text{(A), (C)}", "\\text{(B), (C)}"),
+        ("\\text{(A) and (C)}", "\\text{(B) and (C)}"),
+        ("\\text{(A)}\\text{ and }\\text{(C)}", "\\text{(B)}\\text{ and }\\text{(C)}"),
+        ("\\text{(C)}", "\\text{(A)}\\ \\text{(C)}"),
+        ("\\text{J. Smith}", "\\text{A. Smith}"),
+        ("0.5", "\\text{B.5}"),
+    ] {
+        let judgement = judge(gold, &format!("\\boxed{{{response}}}"));
+        assert_ne!(judgement.verdict, Verdict::Right, "{gold} and {response}: {judgement:?}");
     }
 }
 

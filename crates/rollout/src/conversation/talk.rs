@@ -2,11 +2,10 @@
 
 use firebrick_core::{
     Completion, Detokenizer, Ended, EnvironmentFailed, Episode, FinishReason, Outcome, Reply,
-    TokenId,
 };
 
 use super::{Hearing, Turns};
-use crate::RolloutError;
+use crate::{RolloutError, Sampling};
 
 /// A completion on its way, with its episode.
 #[derive(Default)]
@@ -37,17 +36,18 @@ pub(super) enum Next {
 }
 
 impl Talk {
-    /// Appends a turn. A token of `stop` that ended the turn does not belong to its words. A turn of less
-    /// than `whole` tokens that did not stop was cut off.
+    /// Appends a turn of a policy that writes as `sampling` says. A stop token that ended the turn does not
+    /// belong to its words. A turn that did not stop was cut off if it has less than `whole` tokens, or the
+    /// policy has written as many as it may.
     pub(super) fn said(
         &mut self,
         turn: Completion,
-        stop: &[TokenId],
+        sampling: &Sampling,
         whole: usize,
         detokenizer: &dyn Detokenizer,
     ) {
         let Completion { tokens, logprobs, policy_version, finish, .. } = turn;
-        let ended = tokens.last().is_some_and(|last| stop.contains(last));
+        let ended = tokens.last().is_some_and(|last| sampling.stop.contains(last));
         self.said = detokenizer.detokenize(&tokens[..tokens.len() - usize::from(ended)]);
         let completion = &mut self.completion;
         completion.policy_version = match self.outcome.turns {
@@ -57,7 +57,8 @@ impl Talk {
         completion.write(&tokens, &logprobs);
         completion.text += &self.said;
         completion.finish = finish;
-        self.cut = finish == FinishReason::Length && tokens.len() < whole;
+        let no_more = completion.count() >= sampling.max_completion_tokens;
+        self.cut = finish == FinishReason::Length && (no_more || tokens.len() < whole);
         self.outcome.turns += 1;
     }
 
@@ -102,8 +103,7 @@ impl Talk {
             () => None,
         };
         if let Some(ended) = limit {
-            self.outcome.ended = ended;
-            self.outcome.closing = heard.chars().take(Outcome::CLOSING).collect();
+            self.close(ended, &heard);
             let stopped = over && !self.cut;
             self.completion.finish =
                 if stopped { FinishReason::Stop } else { FinishReason::Length };
@@ -116,7 +116,7 @@ impl Talk {
         };
         let before = self.completion.tokens.len() - self.completion.count();
         if before + tokens.len() > turns.max_heard_tokens {
-            self.outcome.ended = Ended::Heard;
+            self.close(Ended::Heard, &heard);
             return Ok(Next::End);
         }
         self.completion.hear(&tokens);
@@ -131,6 +131,12 @@ impl Talk {
         let mut completion = self.completion;
         completion.outcome = Some(self.outcome);
         completion
+    }
+
+    /// Notes the end, and the words that the policy does not read any more.
+    fn close(&mut self, ended: Ended, heard: &str) {
+        self.outcome.ended = ended;
+        self.outcome.closing = heard.chars().take(Outcome::CLOSING).collect();
     }
 
     fn fail(&mut self, why: String) -> Next {

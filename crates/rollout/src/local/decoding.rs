@@ -283,16 +283,26 @@ impl<M: PolicyModel> Decoding<M> {
     fn take(&mut self, ahead: Ahead, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
         for drawn in ahead.read()? {
             expect_rows("decode", self.rows.len(), drawn.len())?;
-            self.push(0, drawn, engine);
+            self.push(0, drawn, engine)?;
         }
         Ok(())
     }
 
-    /// Gives the rows from `first` on their tokens.
-    fn push(&mut self, first: usize, drawn: Vec<(TokenId, f32)>, engine: &LocalEngine<M>) {
+    /// Gives the rows from `first` on their tokens. A token that was drawn from numbers that are not finite
+    /// means nothing.
+    fn push(
+        &mut self,
+        first: usize,
+        drawn: Vec<(TokenId, f32)>,
+        engine: &LocalEngine<M>,
+    ) -> Result<(), RolloutError> {
         let mut ended = Vec::new();
         for (row, drawn) in self.rows[first..].iter_mut().zip(drawn) {
             if row.live() {
+                let (id, logprob) = (row.request, drawn.1);
+                if !logprob.is_finite() {
+                    return Err(RolloutError::NotFinite { id, logprob });
+                }
                 row.push(drawn);
                 if let Some(why) = row.finish {
                     ended.push((row.request, row.index, row.completion(why, engine)));
@@ -302,6 +312,7 @@ impl<M: PolicyModel> Decoding<M> {
         for (request, index, completion) in ended {
             self.end(request, index, completion);
         }
+        Ok(())
     }
 
     /// Gives the number of completions that can begin now, beside the `begun` ones that are about to.
@@ -411,7 +422,7 @@ impl<M: PolicyModel> Decoding<M> {
             expect_rows("prefill or decode", rows.len(), hidden.dims()[0])?;
             draw(head_logits(hidden, policy.head().val()), rows, on)
         })?;
-        self.push(old - decoded, drawn, engine);
+        self.push(old - decoded, drawn, engine)?;
         // ANCHOR_END: tour
         let (keep, join): (Vec<usize>, Vec<usize>) = {
             let live = |&row: &usize| self.rows[row].live();
