@@ -113,7 +113,7 @@ impl Journal {
         let answer = request.clone().answer(found);
         // A database is a file like others: its answer is checked as an engine's answer is.
         request.check_answer(&answer.1).ok()?;
-        // Whoever mends an environment wants it asked again.
+        // An environment that was mended is asked again.
         if has_failed(&answer.1) {
             return None;
         }

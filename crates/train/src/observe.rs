@@ -124,7 +124,7 @@ mod tests {
         ];
         let came: Vec<_> = metrics.0.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         assert_eq!(came, expected);
-        // Of nothing there is no share.
+        // Nothing has no share.
         let mut metrics = Metrics::default();
         phrases.measure(&[], &mut metrics);
         assert_eq!(metrics, Metrics::default());

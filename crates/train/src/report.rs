@@ -92,7 +92,7 @@ impl Sampled {
     }
 
     /// Measures rewards, verdicts and lengths of everything that was sampled. So they show the policy as it
-    /// is, and not the part that the filter left. Of nothing there is no mean: a step that samples nothing,
+    /// is, and not the part that the filter left. Nothing has no mean: a step that samples nothing,
     /// because the surplus fills it, has no lengths, and a step without verdicts has no rewards.
     pub(crate) fn measure(&self, metrics: &mut Metrics) -> SamplingReport {
         let completions =
