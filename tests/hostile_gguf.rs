@@ -158,7 +158,9 @@ const HOSTILE: &[Hostile] = &[
     (
         "sizes beyond all measure",
         |it| it.tensors[0].sizes = vec![1 << 40, 1 << 40],
-        &["has the sizes [1099511627776, 1099511627776], which make more than 2^64 bytes"],
+        &[
+            "has the sizes [1099511627776, 1099511627776], which make more than 2^64 values or bytes",
+        ],
     ),
     (
         "sizes beyond the file",
@@ -223,11 +225,15 @@ const HOSTILE: &[Hostile] = &[
         |it| it.texts("tokenizer.ggml.merges", ["\u{1}".repeat(20 << 20).as_str()]),
         &["…", "makes no token"],
     ),
-    ("short tokens made in all ways", |it| in_all_ways(it, [32; 3]), &["more than 1048576 ways"]),
+    (
+        "short tokens made in all ways",
+        |it| in_all_ways(it, [32; 3]),
+        &["its tokens can be made of each other in more than 1048576 ways"],
+    ),
     (
         "long tokens made in all ways",
         |it| in_all_ways(it, [128, 128, 1]),
-        &["more than 67108864 bytes, each way written out"],
+        &["the ways to make its tokens of each other take more than 67108864 bytes"],
     ),
     (
         "heads beyond all measure",

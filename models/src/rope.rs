@@ -153,7 +153,7 @@ impl Rope {
     }
 
     /// Checks that the numbers make frequencies, and angles of a size that every device knows the sine of, in
-    /// texts of up to `longest` tokens.
+    /// texts of up to `longest` tokens or 2²², whichever is less.
     pub(crate) fn check(&self, head_dim: usize, longest: usize) -> Result<(), ConfigError> {
         let sane = |x: f64| x.is_finite() && x > 0.0;
         let wrong = |problem: String| Err(ConfigError::Size(problem));

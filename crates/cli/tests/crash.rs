@@ -449,14 +449,9 @@ fn an_environment_that_is_mended_is_asked_again() {
         troubles: Box::new(move |_| fails.load(Ordering::Relaxed).then_some(Trouble::Failed)),
         ..GameOptions::default()
     });
-    let environment = format!(
-        "environment={{kind='openenv',servers=['{}'],sessions=8,max_turn_tokens=1,max_heard_tokens=16,\
-         reset='{{\"secret\": {{{{ reference }}}}}}',heard='{{{{ observation.message }}}}'}}",
-        games.address()
-    );
-    let game = ["data.task={kind='guessing',numbers=10}", &environment, "warmup={}"];
-    let short = ["train.steps=2", "sampling.dynamic=false", "model.new.alphabet=0123456789-:<>=?"];
-    let settings = [&game[..], &short].concat();
+    let game = game_of(&games);
+    let short = ["train.steps=2", "sampling.dynamic=false"];
+    let settings = [&game.each_ref().map(String::as_str)[..], &short].concat();
     let place = Place::new();
     let failed = place.train_tiny("mended", &settings);
     assert_eq!(failed.code, Some(1), "{}", failed.stderr);
@@ -466,6 +461,49 @@ fn an_environment_that_is_mended_is_asked_again() {
     place.train_tiny("mended", &[&settings[..], &["--resume"]].concat()).success();
     place.train_tiny("whole", &settings).success();
     assert_same(&place.result("mended"), &place.result("whole"));
+}
+
+/// A step that was done although some conversations failed is done again with the same ones.
+#[test]
+fn tolerated_failures_are_the_same_after_a_crash() {
+    let games = Games::start(GameOptions {
+        troubles: Box::new(|asked| asked.is_multiple_of(7).then_some(Trouble::Failed)),
+        ..GameOptions::default()
+    });
+    let game = game_of(&games);
+    // The tokens stay although there was a later checkpoint.
+    let kept = "record.tokens_every=1";
+    let more = ["train.steps=3", "sampling.dynamic=false", "reward.max_errors=1.0", kept];
+    let settings = [&game.each_ref().map(String::as_str)[..], &more].concat();
+    let place = Place::new();
+    place.train_tiny("a", &settings).success();
+    assert!(place.values("a", "reward/error")[2] > 0.0, "no conversation of the last step failed");
+    // An evaluation is made anew, with failures of its own.
+    let trained = || {
+        let mut result = place.result("a");
+        result.retain(|(what, _)| what.starts_with("step Some(3): "));
+        assert!(result.len() > 3, "{} files", result.len());
+        result
+    };
+    let whole = trained();
+    fs::remove_dir_all(place.path("runs/a/checkpoints/step-000003")).unwrap();
+    place.train_tiny("a", &[&settings[..], &["--resume"]].concat()).success();
+    assert_same(&trained(), &whole);
+}
+
+/// Settings of a game that a server plays.
+fn game_of(games: &Games) -> [String; 4] {
+    let environment = format!(
+        "environment={{kind='openenv',servers=['{}'],sessions=8,max_turn_tokens=1,max_heard_tokens=16,\
+         reset='{{\"secret\": {{{{ reference }}}}}}',heard='{{{{ observation.message }}}}'}}",
+        games.address()
+    );
+    [
+        environment,
+        "data.task={kind='guessing',numbers=10}".into(),
+        "model.new.alphabet=0123456789-:<>=?".into(),
+        "warmup={}".into(),
+    ]
 }
 
 #[test]

@@ -328,6 +328,8 @@ pub enum Error {
     Context {
         /// Tokens of the longest completion in the recipe, with those of an environment.
         completion: usize,
+        /// Tokens among them that the environment may say.
+        heard: usize,
         /// `max_position_embeddings`.
         context: usize,
     },
@@ -544,7 +546,11 @@ impl Error {
             }
             Error::Adapters { .. } => "leave model.lora.modules_to_save out, or choose another adapter in model.path".into(),
             Error::NoExperts => "leave it out, or set it to 0".into(),
-            Error::Context { .. } => "lower rollout.max_completion_tokens".into(),
+            Error::Context { heard: 0, .. } => "lower rollout.max_completion_tokens".into(),
+            Error::Context { heard, .. } => format!(
+                "lower rollout.max_completion_tokens or environment.max_heard_tokens, which lets the environment \
+                 say {heard} of these tokens"
+            ),
             Error::NoPrompts { remedy, .. } => (*remedy).to_owned(),
             Error::Changed { run, .. } => format!(
                 "to go on with the old settings: `{}`; otherwise give the \

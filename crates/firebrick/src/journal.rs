@@ -14,7 +14,7 @@ use std::{
 use firebrick_core::{Completion, Group, Seed, Step};
 use firebrick_models::PolicyModel;
 use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
-use firebrick_runs::{RunError, Store, Writer};
+use firebrick_runs::{RunError, Store, TRAIN, Writer};
 use firebrick_train::fingerprint;
 
 use crate::recipe::{Environment, Recipe};
@@ -27,6 +27,8 @@ pub(crate) struct Journal {
     place: Option<(String, Step)>,
     /// The last step of which an earlier process has left groups.
     visited: Option<Step>,
+    /// The last step that an earlier process has done.
+    done: Step,
     /// Groups of the present place that have arrived and are not written yet, so that they are written
     /// together.
     arrived: Arc<Mutex<Vec<Arrival>>>,
@@ -65,11 +67,12 @@ impl Journal {
             words += &serde_json::to_string(&environment).unwrap_or_default();
         }
         let setting = Seed::run(0).derive(&words, &[]).bytes();
-        let visited = store.last_sampled()?;
+        let (visited, done) = (store.last_sampled()?, store.done()?);
         Ok(Arc::new(Mutex::new(Journal {
             store: Writer::new(store)?,
             place: None,
             visited,
+            done,
             arrived: Arc::default(),
             setting,
             weights: None,
@@ -108,13 +111,16 @@ impl Journal {
         }
         let key = (request.draw, request.prompt.id);
         // If the answer can't be read, it is sampled.
+        let place = source.clone();
         let found =
-            self.store.now(move |store| store.recall(&source, step, key, &digest)).ok()??;
+            self.store.now(move |store| store.recall(&place, step, key, &digest)).ok()??;
         let answer = request.clone().answer(found);
         // A database is a file like others: its answer is checked as an engine's answer is.
         request.check_answer(&answer.1).ok()?;
-        // An environment that was mended is asked again.
-        if has_failed(&answer.1) {
+        // A run that ends because its environment failed asks the environment again when that is mended. A step
+        // that was done with some failures is done again with the same ones.
+        let done = source == TRAIN && step <= self.done;
+        if has_failed(&answer.1) && !done {
             return None;
         }
         self.recalled += request.group_size;
@@ -183,8 +189,7 @@ struct Arrival {
 /// that is known.
 type Asked = (Step, Option<[u8; 32]>);
 
-/// Tells whether the environment failed in one of the group's conversations. Such a group depends on more than its
-/// request.
+/// Tells whether the environment failed in one of the group's conversations.
 fn has_failed(group: &Group) -> bool {
     let failed = |completion: &Completion| {
         completion.outcome.as_ref().is_some_and(|outcome| !outcome.failure.is_empty())
@@ -269,8 +274,7 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
                 let arrived = answers.iter();
                 let arrived = arrived.filter_map(|(id, group)| {
                     let (step, digest) = self.open.remove(id)?;
-                    let kept = !has_failed(group);
-                    kept.then_some(Arrival { step, digest: digest?, group: group.clone() })
+                    Some(Arrival { step, digest: digest?, group: group.clone() })
                 });
                 let arrived = arrived.collect();
                 lock(&self.journal).keep(arrived);

@@ -467,7 +467,9 @@ impl<M: PolicyModel> Run<M> {
         let exported = lock(&journal).store.now(move |store| Ok(export(store, &path)));
         // The checkpoint is there, so the run is a success.
         if let Err(error) = exported.map_err(Error::from).and_then(|exported| exported) {
-            watcher.note(&format!("metrics.jsonl is not up to date: {error}"));
+            watcher.note(&format!(
+                "metrics.jsonl is not up to date ({error}); `firebrick metrics` reads run.db itself"
+            ));
         }
         watcher.finished(&summary);
         Ok(summary)

@@ -25,6 +25,7 @@ use firebrick_models::{Decoder, PolicyModel, RewardModel};
 use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn, Sampling};
 use firebrick_train::{Others, Phrases, Trainer, TrainerState, Updater, load_state};
 
+pub(crate) use self::data::room_for_a_prompt;
 use crate::{
     Error, HuggingFace, Part, PolicyFiles, device,
     journal::{Journal, Journaled},

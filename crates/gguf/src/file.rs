@@ -323,7 +323,8 @@ fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
     let bytes =
         values.and_then(|all| (all / kind.values() as u64).checked_mul(kind.bytes() as u64));
     let Some(bytes) = bytes else {
-        let problem = format!("{name} has the sizes {shape:?}, which make more than 2^64 bytes");
+        let problem =
+            format!("{name} has the sizes {shape:?}, which make more than 2^64 values or bytes");
         return Err(cursor.damaged(begins, problem));
     };
     // The innermost size stands first in the file, and last in a folder.

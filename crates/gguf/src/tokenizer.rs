@@ -271,13 +271,14 @@ impl Gguf {
             }
             written += (merges.len() - first) * token.len();
             if merges.len() > MERGES || written > WRITTEN {
-                let (came, most) = match merges.len() > MERGES {
-                    true => ("ways", MERGES),
-                    false => ("bytes, each way written out", WRITTEN),
-                };
-                return Err(self.model(format!(
-                    "its tokens can be made of each other in more than {most} {came}"
-                )));
+                return Err(self.model(match merges.len() > MERGES {
+                    true => {
+                        format!("its tokens can be made of each other in more than {MERGES} ways")
+                    }
+                    false => format!(
+                        "the ways to make its tokens of each other take more than {WRITTEN} bytes"
+                    ),
+                }));
             }
             merges[first..].sort_unstable_by_key(|&(_, pair)| pair);
         }

@@ -185,19 +185,21 @@ impl Comparison<'_> {
                     DIFFERENT
                 }
             }
-            (Quantity(_, unit, _), Quantity(_, other, _)) if !unit.measures_as(*other) => DIFFERENT,
-            (Quantity(a, unit, power), Quantity(b, other, other_power)) => {
-                match other.factor(*unit).filter(|_| power == other_power) {
-                    None => self.scalars(a, b),
-                    Some(_) if *power > 12 => DIFFERENT,
-                    Some(factor) => {
-                        let factor =
-                            BigRational::new((*factor.numer()).into(), (*factor.denom()).into());
-                        let scale = Expr::Number(num_traits::pow(factor, *power as usize));
-                        self.scalars(a, &Expr::Product(vec![b.clone(), scale]))
-                    }
-                }
+            (Quantity(_, unit, power), Quantity(_, other, other_power))
+                if !unit.measures_as(*other) || power != other_power =>
+            {
+                DIFFERENT
             }
+            (Quantity(a, unit, power), Quantity(b, other, _)) => match other.factor(*unit) {
+                None => self.scalars(a, b),
+                Some(_) if *power > 12 => DIFFERENT,
+                Some(factor) => {
+                    let factor =
+                        BigRational::new((*factor.numer()).into(), (*factor.denom()).into());
+                    let scale = Expr::Number(num_traits::pow(factor, *power as usize));
+                    self.scalars(a, &Expr::Product(vec![b.clone(), scale]))
+                }
+            },
             (Text(a), Text(b)) => {
                 if a == b {
                     EQUAL

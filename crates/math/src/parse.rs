@@ -11,7 +11,6 @@ mod token;
 mod unread;
 mod word;
 
-pub(crate) use label::split as split_label;
 use lex::Lexeme;
 pub(crate) use lex::Reading;
 use token::{Bracket, Token};
@@ -26,7 +25,25 @@ use crate::{
 
 /// Reads all of `text` as one answer. The letter of a choice in front of it does not count.
 pub(crate) fn parse(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Unread> {
-    let text = split_label(text).map_or(text, |(_, answer)| answer);
+    match labelled(text, reading, budget) {
+        Some((_, value)) => Ok(value),
+        None => whole(text, reading, budget),
+    }
+}
+
+/// Reads a text as the letter of a choice and one value behind it. Returns `None` if it is none. Words may be about
+/// the letter, and a list may have more letters, so the value is a number or a formula.
+pub(crate) fn labelled(text: &str, reading: Reading, budget: &mut Budget) -> Option<(char, Value)> {
+    let (letter, answer) = label::split(text)?;
+    let value = whole(answer, reading, budget).ok()?;
+    let one = matches!(
+        value,
+        Value::Scalar(_) | Value::Quantity(..) | Value::Tuple { .. } | Value::Ratio(_)
+    );
+    one.then_some((letter, value))
+}
+
+fn whole(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Unread> {
     let lexemes = lex::lex(text, reading, budget)?;
     if lexemes.is_empty() {
         return Err(Unread::Empty);

@@ -120,9 +120,6 @@ impl Verifier {
             let same = bare_text(gold) == bare_text(response);
             return Finding::texts(same, gold, response, "choices are compared as letters");
         }
-        if is_letter_of(gold, response) || is_letter_of(response, gold) {
-            return Finding::texts(true, gold, response, "both name the same choice");
-        }
         if let (Some(a), Some(b)) = (Decimal::parse(gold), Decimal::parse(response)) {
             let integers = !gold.contains('.') && !response.contains('.');
             if a == b || integers {
@@ -131,6 +128,10 @@ impl Verifier {
         }
         let mut budget = Budget::new(self.budget);
         let reading = parse::Reading { decimal_comma: self.extraction == Extraction::Plain };
+        let mut names = |one, labelled| is_letter_of(one, labelled, reading, &mut budget);
+        if names(gold, response) || names(response, gold) {
+            return Finding::texts(true, gold, response, "both name the same choice");
+        }
         let gold_value = parse::parse(gold, reading, &mut budget);
         let value = parse::parse(response, reading, &mut budget);
         let (mut gold_value, mut value) = match (gold_value, value) {
@@ -147,6 +148,7 @@ impl Verifier {
         let mut decision = self.decide(&gold_value, &value, &mut budget);
         let mut same = "the same value";
         if let Decision::Different(_) = decision
+            && (is_number(&gold_value) || is_number(&value))
             && let Some((gold, response)) = to_base_ten(gold, response)
             && let Ok(gold) = parse::parse(&gold, reading, &mut budget)
             && let Ok(response) = parse::parse(&response, reading, &mut budget)
@@ -304,19 +306,21 @@ fn unread(
 }
 
 /// Tells whether `other` is only the letter of the choice in front of the answer `labelled`: `B` for `(B) 5`.
-fn is_letter_of(other: &str, labelled: &str) -> bool {
-    parse::split_label(labelled).is_some_and(|(letter, _)| {
-        other.contains(letter) && bare_text(other) == letter.to_lowercase().to_string()
-    })
+fn is_letter_of(other: &str, labelled: &str, reading: parse::Reading, budget: &mut Budget) -> bool {
+    let mut letters = other.chars().filter(char::is_ascii_uppercase);
+    let Some(letter) = letters.next().filter(|_| bare_text(other).chars().count() == 1) else {
+        return false;
+    };
+    parse::labelled(labelled, reading, budget).is_some_and(|(label, _)| label == letter)
 }
 
-/// Gives `log` the base ten, if just one of the two texts has a `log` without a base. It is read as the natural
-/// logarithm first, and contests mean the common one. If both texts have it, one base is mostly as good as the
-/// other.
+/// Gives `log` the base ten, if just one of the two texts has a `log` without a base, and the other is a number
+/// without a point. It is read as the natural logarithm first, and contests mean the common one. A decimal is a
+/// rounded value of either.
 fn to_base_ten<'a>(gold: &'a str, response: &'a str) -> Option<(Cow<'a, str>, Cow<'a, str>)> {
     match (with_lg(gold), with_lg(response)) {
-        (Some(gold), None) => Some((gold.into(), response.into())),
-        (None, Some(response)) => Some((gold.into(), response.into())),
+        (Some(gold), None) if !response.contains('.') => Some((gold.into(), response.into())),
+        (None, Some(response)) if !gold.contains('.') => Some((gold.into(), response.into())),
         _ => None,
     }
 }

@@ -40,6 +40,12 @@ impl RunFolder {
         Ok(folder)
     }
 
+    /// Tells whether a run was begun in `folder`. It may have lost its database, or have been killed before it had
+    /// one.
+    pub fn is_run(folder: &Path) -> bool {
+        folder.join("run.db").is_file() || folder.join(LOCK).is_file()
+    }
+
     /// Checks that [`RunFolder::create`] would find no run of that name. It makes nothing: a user should learn
     /// of a taken name before a large model is loaded.
     ///

@@ -224,6 +224,10 @@ impl Store {
     /// When it can't be written.
     pub fn truncate_after(&mut self, step: Step) -> Result<(), RunError> {
         self.transaction(|transaction| {
+            let sql = "INSERT INTO info (key, value) SELECT ?1, coalesce(max(step), 0) FROM metrics \
+                       WHERE step BETWEEN 0 AND 1 << 53 ON CONFLICT DO UPDATE SET value = \
+                       max(CAST(value AS INTEGER), CAST(excluded.value AS INTEGER))";
+            transaction.execute(sql, [DONE])?;
             for sql in [
                 "DELETE FROM metrics WHERE step > ?1",
                 "UPDATE groups SET spread = NULL, fate = NULL WHERE step > ?1",
@@ -239,6 +243,14 @@ impl Store {
         })
     }
 
+    /// Returns the last step that was done before numbers were forgotten; 0 if none was.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn done(&self) -> Result<Step, RunError> {
+        Ok(self.info(DONE)?.and_then(|step| step.parse().ok()).unwrap_or(0))
+    }
+
     /// Returns how often numbers were forgotten, and after which step the last time. A program that follows the
     /// run has then told steps that come again. The answer is (0, 0) if it never happened.
     ///
@@ -250,6 +262,9 @@ impl Store {
         Ok((count.parse().unwrap_or(0), step.parse().unwrap_or(0)))
     }
 }
+
+/// The key of the fact that says which step was done before numbers were forgotten.
+const DONE: &str = "done";
 
 /// The key of the fact that says how often numbers were forgotten, and after which step.
 const CUT: &str = "cut";
@@ -435,7 +450,9 @@ mod tests {
         drop(store);
 
         let mut store = Store::open(&path).unwrap();
+        assert_eq!(store.done().unwrap(), 0);
         store.truncate_after(2).unwrap();
+        assert_eq!(store.done().unwrap(), 3);
         assert_eq!(store.metrics("reward/mean").unwrap(), [(1, 1.0), (2, 2.0)]);
         assert_eq!((count(&store, "groups"), count(&store, "completions")), (3, 6));
         store.forget_unjudged(3).unwrap();

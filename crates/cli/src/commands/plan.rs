@@ -68,7 +68,12 @@ impl Plan {
         let Loaded { recipe, name, .. } = super::recipes::load(&self.recipe, &set)?;
         let sources = super::sources::alone();
         let models = wire::model_sizes(&recipe, &sources)?;
-        models.check_context(&recipe)?;
+        let mut tried = recipe.clone();
+        if self.fit {
+            // The answer is a length, so only the environment's words have to leave room.
+            tried.rollout.max_completion_tokens = 1;
+        }
+        models.check_context(&tried)?;
         let (compute, assumed) = compute(&recipe);
         let memory = match self.memory {
             Some(bytes) => Memory { bytes: Some(bytes), words: "given with --memory".into() },
@@ -122,7 +127,10 @@ fn fit(plan: &Sums, memory: &Memory) -> String {
     match plan.longest(bytes) {
         Some(longest) => {
             let tokens = |number: u128| match number == longest.model {
-                true => format!("{}, all that the model was made for", thousands(number as u64)),
+                true => format!(
+                    "{}, all that the model's context has room for",
+                    thousands(number as u64)
+                ),
                 false => thousands(number as u64),
             };
             let heard = match work.heard {

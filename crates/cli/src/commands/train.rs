@@ -14,6 +14,7 @@ use clap::Args;
 use firebrick::{INTERRUPTED, Session, Watcher, recipe::Loaded};
 use firebrick_core::Step;
 use firebrick_device::Name;
+use firebrick_runs::RunFolder;
 
 use crate::{
     ProgramError,
@@ -112,10 +113,9 @@ fn refuse_ranks() -> Result<(), ProgramError> {
 /// run. A recipe without a name in it would otherwise be taken for that of a run called "recipe".
 fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
     let Ok(file) = recipe.canonicalize() else { return Ok(None) };
-    // A run may have lost its database, or have been killed before it had one.
-    let is_run =
-        |folder: &&Path| folder.join("run.db").is_file() || folder.join("checkpoints").is_dir();
-    let Some(folder) = file.parent().filter(is_run) else { return Ok(None) };
+    let Some(folder) = file.parent().filter(|folder| RunFolder::is_run(folder)) else {
+        return Ok(None);
+    };
     let (Some(name), Some(there)) = (folder.file_name(), folder.parent()) else { return Ok(None) };
     if !file.ends_with("recipe.toml") {
         return Ok(None);

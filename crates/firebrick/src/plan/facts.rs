@@ -8,6 +8,7 @@ use super::Pieces;
 use crate::{
     Error, model,
     recipe::{CriticKind, Kernels, MomentType, OptimKind, Recipe, Recompute},
+    wire::room_for_a_prompt,
 };
 
 /// The sizes of a run's models, which the recipe alone does not say.
@@ -215,11 +216,7 @@ impl Models {
     /// # Errors
     /// When there is no room.
     pub fn check_context(&self, recipe: &Recipe) -> Result<(), Error> {
-        let context = self.policy.max_position_embeddings;
-        match recipe.longest_completion() {
-            completion if completion >= context => Err(Error::Context { completion, context }),
-            _ => Ok(()),
-        }
+        room_for_a_prompt(recipe, self.policy.max_position_embeddings).map(drop)
     }
 }
 

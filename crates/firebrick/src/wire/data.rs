@@ -228,11 +228,16 @@ pub(super) fn prompt_limit(recipe: &Recipe, folders: Option<&Folders>) -> Result
         // The recipe's check demands one of the two.
         (None, None) => usize::MAX,
     };
+    room_for_a_prompt(recipe, context).map(|room| room.min(recipe.data.max_prompt_tokens))
+}
+
+/// Returns the tokens that a context has left beside the recipe's longest completion.
+pub(crate) fn room_for_a_prompt(recipe: &Recipe, context: usize) -> Result<usize, Error> {
     let completion = recipe.longest_completion();
-    if completion >= context {
-        return Err(Error::Context { completion, context });
+    match context.checked_sub(completion) {
+        Some(room) if room > 0 => Ok(room),
+        _ => Err(Error::Context { completion, heard: recipe.environment.most_heard(), context }),
     }
-    Ok(recipe.data.max_prompt_tokens.min(context - completion))
 }
 
 /// Says which file has no prompts left, and which key would bring them back.

@@ -1,13 +1,14 @@
 //! The letter of a choice in front of an answer: `\textbf{(B)}\ 5`.
 
 use super::lex::letters_of;
+use crate::unit::Unit;
 
-/// Splits a text into the letter of a choice, from A to J, and the answer behind it.
+/// Splits a text into the letter of a choice, from A to J, and the number or formula behind it.
 ///
 /// The letter is in brackets, and the brackets are text or upright: `\text{(B) } 5`, `\mathrm{(B)}\ 5`. In text a
 /// colon or a full stop will do: `\text{B: } 5`, `\text{B. 5}`. A letter that is not in text could be a factor, so
-/// `(B) 5` is split only if there is a space, and then a digit. Lists of letters (`\text{(A), (C)}`) and names
-/// (`\text{J. Smith}`) are not split.
+/// `(B) 5` is split only if there is a space, and then a digit. If words follow, or another letter, the first letter
+/// may be all of the answer: `\text{(A) only}`, `\text{(A) 3, (B) 1}`.
 pub(crate) fn split(text: &str) -> Option<(char, &str)> {
     let text = text.trim_start();
     let Some((inside, is_text)) = group(text) else {
@@ -18,13 +19,20 @@ pub(crate) fn split(text: &str) -> Option<(char, &str)> {
             .then_some((letter, answer));
     };
     let (letter, bracketed, after) = lettered(inside.trim_start())?;
-    let after = without_space(after);
-    let answer = match after.strip_prefix('}') {
-        Some(answer) => answer,
-        // In `\text{(B) 5}` the answer is in the group of the letter.
-        None => after.strip_suffix('}').filter(|inside| !inside.contains(['{', '}']))?,
+    let rest = without_space(after);
+    let (answer, joined) = match rest.strip_prefix('}') {
+        Some(answer) => (without_space(answer), false),
+        // In `\text{(B) 5}` the answer is in the group of the letter, and letters in it are words.
+        None => {
+            let answer = rest.strip_suffix('}')?;
+            if answer.contains(|c: char| c.is_alphabetic() || "{}".contains(c)) {
+                return None;
+            }
+            (answer, answer.len() + 1 == after.len())
+        }
     };
-    ((bracketed || is_text) && begins_answer(answer, bracketed)).then_some((letter, answer))
+    let taken = (bracketed || is_text) && begins_answer(answer, joined) && !has_words(answer);
+    taken.then_some((letter, answer))
 }
 
 /// Returns the text after `\text{`, `\mathrm{` and their kin, and whether the group is text.
@@ -53,24 +61,33 @@ fn lettered(text: &str) -> Option<(char, bool, &str)> {
     ends.then_some((letter, inside.is_some(), rest.as_str()))
 }
 
-/// Tells whether a text can be an answer behind a letter. Signs that join it to the letter are no beginning. Words
-/// need brackets around the letter, and so does anything else that could begin a list of letters.
-fn begins_answer(text: &str, bracketed: bool) -> bool {
-    let text = without_space(text);
-    let is_word = |text: &str| !matches!(letters_of(text), "and" | "or");
+/// Tells whether a text can be a number or a formula behind a letter. A sign that is `joined` to the letter, as in the
+/// pairs `(A)-(3)`, is no beginning.
+fn begins_answer(text: &str, joined: bool) -> bool {
     match text.chars().next() {
-        Some('0'..='9' | '-' | '−' | '$' | '|' | '√' | 'π') => true,
-        Some('\\') => match group(text) {
-            Some((inside, _)) => {
-                let inside = inside.trim_start();
-                bracketed && is_word(inside) && letters_of(inside).len() > 1
-            }
-            None => text[1..].starts_with(|c: char| c.is_ascii_alphabetic() || "{$(".contains(c)),
-        },
-        Some('(' | '[') => bracketed && !text[1..].trim_start().starts_with(char::is_uppercase),
-        Some('a'..='z') => bracketed && is_word(text),
+        Some('0'..='9' | 'a'..='z' | '$' | '|' | '√' | 'π') => true,
+        Some('-' | '−') => !joined,
+        Some('\\') => {
+            group(text).is_none()
+                && text[1..].starts_with(|c: char| c.is_ascii_alphabetic() || "{$(".contains(c))
+        }
+        Some('(' | '[') => !text[1..].trim_start().starts_with(char::is_uppercase),
         _ => false,
     }
+}
+
+/// Tells whether there is a word that is neither a command nor a unit.
+fn has_words(text: &str) -> bool {
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_alphabetic()) {
+        let word = letters_of(&rest[at..]);
+        let is_command = rest[..at].ends_with('\\');
+        if word.len() > 1 && !is_command && Unit::named(word).is_none() {
+            return true;
+        }
+        rest = &rest[at + word.len()..];
+    }
+    false
 }
 
 /// Returns the text without the space at its beginning, plain or LaTeX's.
