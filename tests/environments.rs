@@ -282,21 +282,36 @@ fn a_refused_request_leaves_the_others() {
     assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
 }
 
-/// An engine that loses its work when it is asked for the second time.
-struct Losing(LocalEngine<Decoder>, usize);
+/// An engine that loses its work when it is asked so many times, and polled so many times.
+struct Forgetful {
+    engine: LocalEngine<Decoder>,
+    loses: [&'static [usize]; 2],
+    calls: [usize; 2],
+}
 
-impl RolloutEngine<Decoder> for Losing {
+impl Forgetful {
+    fn new(asked: &'static [usize], polled: &'static [usize]) -> Self {
+        Forgetful { engine: local(), loses: [asked, polled], calls: [0; 2] }
+    }
+
+    fn count(&mut self, call: usize) -> Result<(), RolloutError> {
+        self.calls[call] += 1;
+        if self.loses[call].contains(&self.calls[call]) {
+            self.engine.cancel();
+            return Err(RolloutError::engine("it forgot", true));
+        }
+        Ok(())
+    }
+}
+
+impl RolloutEngine<Decoder> for Forgetful {
     fn publish(&mut self, policy: &Decoder, version: u64) -> Result<(), RolloutError> {
-        self.0.publish(policy, version)
+        self.engine.publish(policy, version)
     }
 
     fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
-        self.1 += 1;
-        if self.1 == 2 {
-            self.0 = local();
-            return Err(RolloutError::engine("the child died", true));
-        }
-        self.0.submit(requests)
+        self.count(0)?;
+        self.engine.submit(requests)
     }
 
     fn poll(
@@ -304,14 +319,15 @@ impl RolloutEngine<Decoder> for Losing {
         wait: Wait,
         finished: &mut dyn FnMut(usize),
     ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
-        self.0.poll(wait, finished)
+        self.count(1)?;
+        self.engine.poll(wait, finished)
     }
 }
 
 #[test]
 fn what_an_engine_lost_may_be_asked_for_again() {
     let over = says(|_, _, _: &str| Ok(Reply::over("", 1.0)));
-    let mut engine = conversing(Losing(local(), 0), over, TURNS);
+    let mut engine = conversing(Forgetful::new(&[2], &[]), over, TURNS);
     engine.submit(varied(1)).unwrap();
     let lost = engine.submit(varied(3).split_off(1)).unwrap_err();
     assert!(matches!(lost, RolloutError::Engine { retryable: true, .. }), "{lost}");
@@ -396,38 +412,12 @@ fn the_first_turn_is_the_completion_without_an_environment() {
     }
 }
 
-/// An engine that loses its work now and then.
-struct Forgetful(LocalEngine<Decoder>, usize);
-
-impl RolloutEngine<Decoder> for Forgetful {
-    fn publish(&mut self, policy: &Decoder, version: u64) -> Result<(), RolloutError> {
-        self.0.publish(policy, version)
-    }
-
-    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
-        self.0.submit(requests)
-    }
-
-    fn poll(
-        &mut self,
-        wait: Wait,
-        finished: &mut dyn FnMut(usize),
-    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
-        self.1 += 1;
-        if self.1 == 20 || self.1 == 60 {
-            self.0.cancel();
-            return Err(RolloutError::engine("it forgot", true));
-        }
-        self.0.poll(wait, finished)
-    }
-}
-
 #[test]
 fn an_engine_that_loses_its_work_does_it_again() {
     let turns = Turns { max_turn_tokens: 6, ..TURNS };
     let whole =
         generate(&mut conversing(local(), says(talks), turns.clone()), varied(12), &mut |_| {});
-    let mut engine = conversing(Forgetful(local(), 0), says(talks), turns);
+    let mut engine = conversing(Forgetful::new(&[], &[20, 60]), says(talks), turns);
     let again = generate(&mut engine, varied(12), &mut |_| {});
     assert_eq!(whole.unwrap(), again.unwrap());
 }

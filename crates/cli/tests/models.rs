@@ -229,7 +229,8 @@ fn a_plan_says_whether_a_recipe_fits() {
     let refused = talking(&["--set", "rollout.max_completion_tokens=24576"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stdout);
     assert!(
-        refused.said().contains("completions of 32768 tokens leave no room"),
+        refused.said().contains("completions of 32768 tokens leave no room")
+            && refused.said().contains("environment.max_heard_tokens"),
         "{}",
         refused.stderr
     );

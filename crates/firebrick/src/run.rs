@@ -467,9 +467,8 @@ impl<M: PolicyModel> Run<M> {
         let exported = lock(&journal).store.now(move |store| Ok(export(store, &path)));
         // The checkpoint is there, so the run is a success.
         if let Err(error) = exported.map_err(Error::from).and_then(|exported| exported) {
-            watcher.note(&format!(
-                "metrics.jsonl is not up to date ({error}); `firebrick metrics` reads run.db itself"
-            ));
+            let help = error.help().map(|help| format!("; {help}")).unwrap_or_default();
+            watcher.note(&format!("metrics.jsonl is not up to date: {error}{help}"));
         }
         watcher.finished(&summary);
         Ok(summary)

@@ -151,6 +151,9 @@ fn what_does_not() {
     for (gold, response) in [
         ("5", "\\boxed{-5}"),
         ("5", "Answer: 5 or 6"),
+        ("\\log 2", "\\boxed{0.30103}"),
+        ("0.30103", "\\boxed{\\log 2}"),
+        ("25\\text{ m}^2", "\\boxed{25\\text{ m}}"),
         ("42", "\\boxed{42}\\text{ is wrong; it is }\\boxed{43}"),
         ("28", "\\boxed{28\\%}"),
         ("15\\text{ cm}", "\\boxed{15\\text{ m}}"),
