@@ -16,7 +16,7 @@ use firebrick_models::{
 };
 use firebrick_train::{
     AdamW, Aggregation, Cispo, ClipRange, ConstantLr, Critic, CriticConfig, Cut, Dapo, Divisors,
-    Gae, GradSync, Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, Moves, Objective,
+    Gae, Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, Moves, Objective,
     OptimConfig, Others, PolicyLoss, Sample, TokenValues, UpdateReport, Updater, ValueHead,
     ValueLoss, ValueModel, micro_batches,
 };
@@ -523,7 +523,7 @@ fn updater(
 
 /// Gives the others of so many devices. All of them are the CPU, with a thread each.
 fn others(devices: usize) -> Others {
-    Others::new(&Device::flex(), vec![Device::flex(); devices - 1], GradSync::MainDevice)
+    Others::new(vec![Device::flex(); devices - 1])
 }
 
 /// The model that the values are read from, and how far their gradient goes.

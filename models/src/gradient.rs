@@ -3,7 +3,7 @@
 use burn::{
     module::{Module, ModuleVisitor, Param, ParamId},
     optim::GradientsParams,
-    tensor::{DType, Gradients, Int, Tensor},
+    tensor::{DType, Gradients, Int, Tensor, distributed::ReduceOperation},
 };
 use firebrick_core::TokenId;
 use firebrick_kernels::{Compute, TokenLogProbs};
@@ -60,25 +60,30 @@ impl GradientSum {
         })
     }
 
-    /// Adds the sum of a copy of the module, which may lie on another device.
+    /// Adds the sums of copies of the module, each of which lies on a device of its own, or on this one.
+    ///
+    /// It is burn's collective operation: NCCL between NVIDIA's cards, and copies to the first device elsewhere.
     #[must_use]
-    pub fn merged<M: Module>(self, module: &M, other: GradientSum) -> GradientSum {
-        struct Merge(GradientsParams);
+    pub fn merged<M: Module>(self, module: &M, others: Vec<GradientSum>) -> GradientSum {
+        struct Merge(Vec<GradientSum>);
         impl GradientMap for Merge {
             fn map<const D: usize>(
                 &mut self,
                 parameter: &Param<Tensor<D>>,
                 sum: Option<Tensor<D>>,
             ) -> Option<Tensor<D>> {
-                let here = parameter.val().device().inner();
-                let more = self.0.remove::<D>(parameter.id).map(|more| more.to_device(&here));
-                match (sum, more) {
-                    (Some(sum), Some(more)) => Some(sum + more),
-                    (sum, more) => sum.or(more),
+                let others = self.0.iter_mut().filter_map(|other| other.0.remove(parameter.id));
+                let mut parts: Vec<Tensor<D>> = sum.into_iter().chain(others).collect();
+
+                // A device without a part of the update has no gradients, and takes no part.
+                if parts.len() > 1 {
+                    parts = Tensor::all_reduce(parts, ReduceOperation::Sum);
                 }
+                let here = parameter.val().device().inner();
+                parts.into_iter().next().map(|sum| sum.to_device(&here))
             }
         }
-        self.mapped(module, &mut Merge(other.0))
+        self.mapped(module, &mut Merge(others))
     }
 
     /// Replaces each parameter's sum by the result of `map`.

@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use burn::data::dataloader::Progress;
 use burn_train::{
     Interrupter,
     logger::TrainingProgressLogger as _,
@@ -151,8 +152,7 @@ impl Dashboard {
         self.tell(|renderer| {
             // The renderer takes epochs from 0 and shows them from 1.
             renderer.update_epoch(step.saturating_sub(1) as usize);
-            renderer.start_split("train", WHOLE as usize);
-            renderer.update_split(0);
+            renderer.start_split("train", &progress(0, WHOLE));
         });
     }
 
@@ -224,15 +224,16 @@ impl Dashboard {
             Stage::Update => self.share = self.share.max(WHOLE / 2 + half),
             _ => {
                 return self.tell(|renderer| {
-                    renderer.start_split("valid", total.max(done).max(1) as usize);
-                    renderer.update_split(done as usize);
+                    let progress = progress(done, total.max(done).max(1));
+                    renderer.start_split("valid", &progress);
+                    renderer.update_split(&progress);
                 });
             }
         }
-        let share = self.share as usize;
+        let progress = progress(self.share, WHOLE);
         self.tell(|renderer| {
-            renderer.start_split("train", WHOLE as usize);
-            renderer.update_split(share);
+            renderer.start_split("train", &progress);
+            renderer.update_split(&progress);
         });
     }
 
@@ -293,7 +294,7 @@ impl Watcher for Dashboard {
         // A step that sampled nothing has no reward, and is a step too.
         match metrics.get("sampling/groups_kept") {
             Some(_) if step < self.afterwards.total() => self.turn_to(step + 1),
-            Some(_) => self.tell(|renderer| renderer.update_split(WHOLE as usize)),
+            Some(_) => self.tell(|renderer| renderer.update_split(&progress(WHOLE, WHOLE))),
             None => {}
         }
     }
@@ -318,6 +319,11 @@ impl Drop for Dashboard {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Says that `done` of `total` units are done.
+fn progress(done: u64, total: u64) -> Progress {
+    Progress::new(done as usize, total as usize, None)
 }
 
 fn numeric() -> MetricAttributes {

@@ -15,7 +15,7 @@ use firebrick_device::{Cause, Description, Failure, OpenError, describe, gibibyt
 use firebrick_kernels::{Kernels, use_kernels};
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
-use firebrick_train::{GradSync, Others, TrainError};
+use firebrick_train::{Others, TrainError};
 
 pub use firebrick_device::{Kind, Name, Precision, open};
 
@@ -31,21 +31,14 @@ pub(crate) fn of_recipe(recipe: &Recipe) -> Result<Device, Error> {
     Ok(open(recipe.device.name(), Precision::F32)?)
 }
 
-/// Opens the devices of `recipe` beside `main`, which is the first of them.
-pub(crate) fn others(recipe: &Recipe, main: &Device) -> Result<Others, Error> {
+/// Opens the devices of `recipe` beside the first of them.
+pub(crate) fn others(recipe: &Recipe) -> Result<Others, Error> {
     let Name { kind, index } = recipe.device.name();
     let names = (1..recipe.device.count).map(|next| Name { kind, index: index + next });
     // The CPU is one device, whatever number the recipe asks for.
     let name = |name: Name| if kind == Kind::Cpu { recipe.device.name() } else { name };
     let devices = names.map(|it| open(name(it), Precision::F32)).collect::<Result<Vec<_>, _>>()?;
-    let sync = match recipe.device.sync {
-        recipe::GradSync::MainDevice => GradSync::MainDevice,
-        recipe::GradSync::Collective => GradSync::Collective,
-    };
-    Ok(match devices.is_empty() {
-        true => Others::default(),
-        false => Others::new(main, devices, sync),
-    })
+    Ok(Others::new(devices))
 }
 
 /// Has the device compute with the recipe's kernels from now on.

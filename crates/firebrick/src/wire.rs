@@ -141,7 +141,7 @@ pub(crate) fn wire_with(
     let dtype = model::checkpoint_dtype(recipe, resume, folders.as_ref())?;
     // The cut is chosen before the weights take their share of the memory.
     let cut = cut(recipe, Some(sources));
-    let others = device::others(recipe, &device)?;
+    let others = device::others(recipe)?;
     let Policy { decoder: policy, config, base } =
         Policy::read(recipe, folders.as_ref(), &data.tokenizer, seed, &device, &said)?;
     let adapter = policy.lora().is_some();
@@ -225,7 +225,7 @@ pub(crate) fn wire_given<M: PolicyModel>(
     }
     let size = model::parameters_in_words(&policy);
     let cut = cut(recipe, None);
-    let others = device::others(recipe, &policy.device())?;
+    let others = device::others(recipe)?;
     let (said, notes) = channel();
     let environment = environment::environment(recipe, parts.environment.take(), &said)?;
     let talking = environment

@@ -27,7 +27,6 @@ impl Recipe {
     pub(super) fn without_effect(&self) -> Vec<Idle> {
         let rules = [
             self.of_data(),
-            self.of_device(),
             self.of_engine(),
             self.of_environment(),
             self.of_sampling(),
@@ -71,12 +70,6 @@ impl Recipe {
             warmup("warmup.every"),
             warmup("warmup.samples"),
         ]
-    }
-
-    fn of_device(&self) -> Vec<Rule> {
-        let device = &self.device;
-        let several = |holds| (holds, "device.sync", &["device.count"][..], "device.count above 1");
-        vec![several(device.count > 1)]
     }
 
     fn of_engine(&self) -> Vec<Rule> {

@@ -68,7 +68,7 @@ pub use reward::{
 pub use sampling::{Dynamic, OnCap, Sampling, Surplus};
 pub use tables::{
     Advantage, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval, EvalSet,
-    GradSync, Kernels, Kl, KlKind, Loss, LossKind, MomentType, OldLogprobs, Optim, OptimKind,
+    Kernels, Kl, KlKind, Loss, LossKind, MomentType, OldLogprobs, Optim, OptimKind,
     Recompute, Record, Rollout, Schedule, SharePrompts, Train, Warmup,
 };
 

@@ -31,7 +31,6 @@ pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> V
     checks.sampling();
     checks.engine();
     checks.environment();
-    checks.devices();
     checks.importance();
     checks.without_effect();
     checks.schedule();

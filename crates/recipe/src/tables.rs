@@ -30,8 +30,6 @@ pub struct Device {
     /// useful only for tests. This has been run on the CPU, and never on several cards.
     #[schemars(range(min = 1, max = 64))]
     pub count: usize,
-    /// The way in which the gradients of several devices are added up.
-    pub sync: GradSync,
     /// The code that computes operations. `fast` is the device's own code where there is some; `reference` is
     /// plain tensor code everywhere, to compare with. Their results differ by rounding.
     pub kernels: Kernels,
@@ -39,20 +37,9 @@ pub struct Device {
 
 impl Default for Device {
     fn default() -> Self {
-        let (kind, sync, kernels) = Default::default();
-        Device { kind, index: 0, count: 1, sync, kernels }
+        let (kind, kernels) = Default::default();
+        Device { kind, index: 0, count: 1, kernels }
     }
-}
-
-/// A way to add up the gradients of several devices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum GradSync {
-    /// They are copied to the first device, and added there.
-    #[default]
-    MainDevice,
-    /// NCCL adds them up, on CUDA only. This has never been run.
-    Collective,
 }
 
 /// The code that computes operations.

@@ -82,7 +82,7 @@ pub use optim::{
     AdamW, Moments, Muon, MuonConfig, NamedState, OptimConfig, Optimizer, ParameterStep, Part,
     StepOutcome, check_finite, clipped_step, fingerprint, global_norm, hidden_matrix,
 };
-pub use others::{GradSync, Others};
+pub use others::Others;
 pub use report::{SamplingReport, UpdateTotals};
 pub use reward::reward;
 pub use room::Room;

@@ -1,15 +1,9 @@
 //! An update on several devices of one machine.
 
-use std::{cmp::Reverse, panic::resume_unwind, sync::Arc, thread};
+use std::{cmp::Reverse, panic::resume_unwind, thread};
 
-use burn::{
-    module::Param,
-    tensor::{
-        DType, Device, Tensor,
-        distributed::{DistributedConfig, DistributedContext, ReduceOperation, all_reduce},
-    },
-};
-use firebrick_models::{GradientMap, GradientSum, PolicyModel};
+use burn::tensor::Device;
+use firebrick_models::PolicyModel;
 
 use crate::{Sample, TrainError};
 
@@ -22,44 +16,17 @@ use crate::{Sample, TrainError};
 #[derive(Clone, Debug, Default)]
 pub struct Others {
     devices: Vec<Device>,
-    sync: GradSync,
-    /// The context of a collective operation, kept for as long as it is used.
-    _context: Option<Arc<DistributedContext>>,
-}
-
-/// The way in which gradients of several devices are added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GradSync {
-    /// Gradients are copied to the policy's device.
-    #[default]
-    MainDevice,
-    /// burn's collective operation adds gradients up. Only CUDA has it: NCCL, in one process. It has never
-    /// been run.
-    Collective,
 }
 
 impl Others {
-    /// Computes on `devices` too. All of them are without autodiff and of the kind of `main`.
-    ///
-    /// # Panics
-    /// With [`GradSync::Collective`] on a device that has none.
-    pub fn new(main: &Device, devices: Vec<Device>, sync: GradSync) -> Self {
-        let context = (sync == GradSync::Collective).then(|| {
-            let all = [vec![main.clone().inner()], devices.clone()].concat();
-            let config = DistributedConfig { all_reduce_op: ReduceOperation::Sum };
-            Arc::new(DistributedContext::init(all, config))
-        });
-        Others { devices, sync, _context: context }
+    /// Computes on `devices` too. All of them are without autodiff and of the kind of the policy's.
+    pub fn new(devices: Vec<Device>) -> Self {
+        Others { devices }
     }
 
     /// Counts the devices, the policy's among them.
     pub(crate) fn count(&self) -> usize {
         1 + self.devices.len()
-    }
-
-    /// Gives the way in which gradients are added up.
-    pub(crate) fn sync(&self) -> GradSync {
-        self.sync
     }
 
     /// Does `work` on each device, with a part of `batches` and the policy, and gives the results, the
@@ -104,37 +71,6 @@ impl Others {
             }
             results.into_iter().collect()
         })
-    }
-
-    /// Adds a device's gradient to the sum of all devices' gradients, if that is a collective operation; each
-    /// device then has the whole sum. All devices have to call this.
-    pub(crate) fn reduce<M: PolicyModel>(&self, policy: &M, sum: GradientSum) -> GradientSum {
-        match self.sync {
-            GradSync::MainDevice => sum,
-            GradSync::Collective => {
-                let devices = [vec![policy.device().inner()], self.devices.clone()].concat();
-                sum.mapped(policy, &mut Reduce(devices))
-            }
-        }
-    }
-}
-
-/// burn's collective sum over these devices.
-struct Reduce(Vec<Device>);
-
-impl GradientMap for Reduce {
-    /// Takes part even if the parameter has no gradient on this device: the other devices would wait for it
-    /// for ever.
-    fn map<const D: usize>(
-        &mut self,
-        parameter: &Param<Tensor<D>>,
-        sum: Option<Tensor<D>>,
-    ) -> Option<Tensor<D>> {
-        if !parameter.is_require_grad() {
-            return sum;
-        }
-        let sum = sum.unwrap_or_else(|| parameter.val().inner().zeros_like().cast(DType::F32));
-        Some(all_reduce(sum, ReduceOperation::Sum, self.0.clone()).resolve())
     }
 }
 

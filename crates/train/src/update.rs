@@ -14,7 +14,7 @@ use firebrick_models::{
 };
 
 use crate::{
-    Aggregation, Critic, Divisors, GradSync, Interruption, Layout, LossInput, MicroBatch,
+    Aggregation, Critic, Divisors, Interruption, Layout, LossInput, MicroBatch,
     Objective, Optimizer, Others, Sample, StepOutcome, TrainError, ValueModel,
     batch::share_saved,
     micro_batches,
@@ -253,20 +253,10 @@ impl Updater {
         let share = match alone {
             true => self.share(policy, critic, &task, batches)?,
             false => {
-                let work = |policy: &M, batches| {
-                    let share = self.share(policy, None, &task, batches);
-                    // If the sum is a collective operation, the other devices wait for this one, even if it
-                    // met with an error.
-                    let (gradients, share) = match share {
-                        Ok(mut share) => (std::mem::take(&mut share.gradients), Ok(share)),
-                        Err(error) => (GradientSum::default(), Err(error)),
-                    };
-                    let gradients = self.others.reduce(policy, gradients);
-                    share.map(|share| Share { gradients, ..share })
-                };
-                let shares = self.others.each(policy, samples, batches, work)?;
-                let merge = |sum: Share, share| sum.merged(policy, share, self.others.sync());
-                shares.into_iter().reduce(merge).unwrap_or_default()
+                let work = |policy: &M, batches| self.share(policy, None, &task, batches);
+                let mut shares = self.others.each(policy, samples, batches, work)?.into_iter();
+                let own = shares.next().unwrap_or_default();
+                own.merged(policy, shares.collect())
             }
         };
         let Share { gradients, of_critic, sums, largest, seen } = share;
@@ -576,24 +566,27 @@ struct Share {
 }
 
 impl Share {
-    /// Adds the share of another device, and brings all of it to the policy's device.
-    fn merged<M: PolicyModel>(mut self, policy: &M, other: Share, sync: GradSync) -> Share {
+    /// Adds the shares of other devices, and brings all of them to the policy's device.
+    fn merged<M: PolicyModel>(mut self, policy: &M, mut others: Vec<Share>) -> Share {
+        let gradients = others.iter_mut().map(|other| std::mem::take(&mut other.gradients));
+        self.gradients = self.gradients.merged(policy, gradients.collect());
+
         let here = policy.device().inner();
-        self.gradients = match sync {
-            GradSync::MainDevice => self.gradients.merged(policy, other.gradients),
-            // This device has the whole sum already.
-            GradSync::Collective => self.gradients,
-        };
+        others.into_iter().fold(self, |sum, other| sum.with_metrics(other, &here))
+    }
+
+    /// Adds the sums for metrics of another device, and brings them `here`.
+    fn with_metrics(mut self, other: Share, here: &Device) -> Share {
         let sums = other.sums.into_iter();
-        add(&mut self.sums, sums.map(|(name, part)| (name, part.to_device(&here))).collect());
-        let largest = other.largest.map(|largest| largest.to_device(&here));
+        add(&mut self.sums, sums.map(|(name, part)| (name, part.to_device(here))).collect());
+        let largest = other.largest.map(|largest| largest.to_device(here));
         self.largest = match (self.largest, largest) {
             (Some(a), Some(b)) => Some(a.max_pair(b)),
             (a, b) => a.or(b),
         };
         let parts = other.seen.parts.into_iter();
         let moved =
-            parts.map(|(indices, numbers)| (indices, numbers.map(|it| it.to_device(&here))));
+            parts.map(|(indices, numbers)| (indices, numbers.map(|it| it.to_device(here))));
         self.seen.parts.extend(moved);
         self
     }

@@ -46,10 +46,6 @@ pub(crate) const CASES: &[Case] = &[
         run.fails(1, "it failed at /collective_rpc with status 500");
     }),
     case(&["device.count=3"], LETTERS, &["train.steps=1", "train.mini_batch=16"], spread),
-    case(&["device.count=3", "device.sync=main_device"], LETTERS, &["train.steps=1"], spread),
-    case(&["device.count=2", "device.sync=collective"], LETTERS, &[], |run| {
-        run.fails(2, "device.sync is \"collective\" on cpu, expected cuda");
-    }),
     case(&["rollout.max_staleness=1"], LETTERS, &["train.steps=3", "sampling.surplus=drop"], ahead),
     case(&["rollout.engine.key_variable=FIREBRICK_NOBODY_SETS_THIS"], SERVED, &[], |run| {
         run.fails(2, "this environment variable is missing or empty");

@@ -1,7 +1,6 @@
-//! Checks of the settings of inference servers, of several devices, and of the importance range.
+//! Checks of the settings of inference servers, and of the importance range.
 
 use super::Checks;
-use crate::{DeviceKind, GradSync};
 
 impl Checks<'_> {
     /// Checks that the range of importance goes from below 1 to above 1.
@@ -18,22 +17,6 @@ impl Checks<'_> {
                 "would leave out completions that both policies write alike",
                 "[0.5, 2.0] leaves out completions whose tokens are on average less than half or \
                  more than twice as likely",
-            );
-        }
-    }
-
-    /// Checks the settings that several devices need.
-    pub(super) fn devices(&mut self) {
-        let device = &self.recipe.device;
-        if device.sync == GradSync::Collective
-            && device.kind != DeviceKind::Cuda
-            && device.count > 1
-        {
-            self.fail(
-                &["device.sync", "device.kind"],
-                format!("device.sync is \"collective\" on {}, expected cuda", device.kind.name()),
-                "has no collective operations",
-                "leave it out: gradients are then copied to the first device",
             );
         }
     }
