@@ -52,7 +52,7 @@ impl Seed {
 
     /// Returns the numbers of this seed.
     pub fn stream(self) -> Stream {
-        Stream(ChaCha8Rng::from_seed(self.0))
+        Stream { rng: self.rng(), next: Some(0) }
     }
 
     /// Returns a generator for code that takes one of `rand`'s, such as a shuffle.
@@ -66,14 +66,24 @@ impl Seed {
 /// Asking for position 9 first and 3 later gives the same two numbers as the other way round. So a completion's
 /// tokens do not depend on the batch it was in.
 #[derive(Clone, Debug)]
-pub struct Stream(ChaCha8Rng);
+pub struct Stream {
+    rng: ChaCha8Rng,
+    /// The position that the generator stands at, if the last one was not the largest there is.
+    next: Option<u64>,
+}
 
 impl Stream {
     /// Returns a number in `[0, 1)`, a multiple of 2⁻⁵³.
     pub fn uniform_at(&mut self, position: u64) -> f64 {
-        // Two 32-bit words make one number.
-        self.0.set_word_pos(u128::from(position) * 2);
-        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+        // Going to a position throws away the block of 32 numbers that was computed last, so it costs as much as
+        // 32 numbers. A reader who goes forwards one by one never does it.
+        if self.next != Some(position) {
+            // Two 32-bit words make one number.
+            self.rng.set_word_pos(u128::from(position) * 2);
+        }
+        self.next = position.checked_add(1);
+
+        (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
@@ -92,6 +102,11 @@ mod tests {
         for position in (0..100).rev() {
             assert_eq!(stream.uniform_at(position), forwards[position as usize]);
         }
+
+        // After the largest position there is none to go on to.
+        let last = stream.uniform_at(u64::MAX);
+        assert_eq!(stream.uniform_at(0), forwards[0]);
+        assert_eq!(stream.uniform_at(u64::MAX), last);
         let mean = forwards.iter().sum::<f64>() / 100.0;
         assert!((0.4..0.6).contains(&mean), "mean of 100 uniforms was {mean}");
     }

@@ -24,9 +24,6 @@ pub struct Description {
     pub runtime: Option<String>,
     /// The formats that the device computes in.
     pub computes: Vec<Precision>,
-    /// True if the device may round the factors of an f32 matrix product to TF32. burn's accelerated kernels do so
-    /// if a card has TF32 units, and nothing switches it off.
-    pub tf32: bool,
     /// True if the device has matrix units that burn uses.
     pub matrix_units: bool,
     /// True if the lanes of a subgroup (warp, wave) can exchange values.
@@ -77,7 +74,6 @@ pub fn describe(name: Name, device: &Device) -> Description {
         driver: None,
         runtime: None,
         computes,
-        tf32: false,
         matrix_units: false,
         subgroups: false,
     };
@@ -90,7 +86,6 @@ pub fn describe(name: Name, device: &Device) -> Description {
 
 #[cfg(feature = "gpu")]
 fn gpu(cpu: Description, device: &Device) -> Description {
-    use burn::cubecl::ir::{ElemType, FloatKind};
     use burn_dispatch::DispatchDevice;
     let DispatchDevice::Cube(cube) = device.as_dispatch() else { return cpu };
     let client = cube.client();
@@ -102,7 +97,6 @@ fn gpu(cpu: Description, device: &Device) -> Description {
         largest_tensor: Some(properties.memory.max_page_size),
         driver: driver(cpu.device.kind, &properties.identity.name),
         runtime: Some(client.name().to_owned()),
-        tf32: !properties.type_usage(ElemType::Float(FloatKind::TF32)).is_empty(),
         matrix_units: !properties.features.matmul.cmma.is_empty(),
         subgroups: !properties.features.plane.is_empty(),
         ..cpu

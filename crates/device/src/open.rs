@@ -77,13 +77,21 @@ fn enumerate(kind: Kind) -> Vec<Device> {
 /// every thread a stream with pools of its own. One stream is enough for a program that computes on one thread,
 /// and leaves memory one way less to grow (<https://github.com/tracel-ai/burn/issues/5212>). `CUBECL_` variables
 /// still hold.
+///
+/// Matrix units of some NVIDIA cards take factors in f32 if they may round them to TF32, which has f16's 11 bits.
+/// They may not: a recipe that says f32 means f32, and the product of few rows, which decoding takes, never rounds.
 #[cfg(feature = "gpu")]
 fn configure() {
     use burn::cubecl::config::{CubeClRuntimeConfig, RuntimeConfig as _};
+    use cubek_std::config::{CubekConfig, MatmulConfig};
+
     let mut config = CubeClRuntimeConfig::default();
     config.streaming.max_streams = 1;
     // Settings that were made before stay as they are.
     CubeClRuntimeConfig::try_set(config.override_from_env());
+
+    let matmul = MatmulConfig { allow_tf32: false };
+    CubekConfig::try_set(CubekConfig { matmul });
 }
 
 /// Lists the adapters of one graphics API, as concrete devices. burn's `DefaultDevice` could be any of them.
@@ -135,6 +143,14 @@ pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
     if name.kind == Kind::Cpu {
         keep_memory();
     }
+    #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
+    fewer_at_once(&device);
+    #[cfg(feature = "gpu")]
+    if let Some(bytes) = guard(|| shared_memory(&device)).unwrap_or(None)
+        && bytes < firebrick_kernels::SHARED_MEMORY
+    {
+        return Err(OpenError::SharedMemory { name, bytes });
+    }
     if cfg!(feature = "spirv") && is_software(&device) {
         // cubecl-spirv 0.11.3 declares shared memory with the type of a pointer to it if the driver lacks
         // VK_KHR_workgroup_memory_explicit_layout, and Mesa's llvmpipe crashes on that. Drivers that have the
@@ -155,6 +171,33 @@ pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
         true => Ok(device),
         false => Err(OpenError::Precision { name, needed, computes }),
     }
+}
+
+/// Has an integrated GPU take fewer launches at once. It draws the desktop too, and a driver gives up a batch of
+/// launches that holds the desktop for too long. cubecl's own number is 32.
+#[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
+fn fewer_at_once(device: &Device) {
+    use burn_dispatch::{
+        DispatchDevice,
+        devices::wgpu::{AutoGraphicsApi, RuntimeOptions, try_init_setup},
+    };
+    let DispatchDevice::Cube(CubeDevice::Wgpu(wgpu)) = device.as_dispatch() else { return };
+    let told = std::env::var_os("CUBECL_WGPU_MAX_TASKS").is_some();
+    if told || !matches!(wgpu.kind, WgpuDeviceKind::IntegratedGpu(_)) {
+        return;
+    }
+    // A device that is open already keeps its number. Any other failure comes again when the device is used, and
+    // is reported then.
+    if let Ok(options) = RuntimeOptions::with_tasks_max(Some(8)) {
+        let _ = guard(|| try_init_setup::<AutoGraphicsApi>(wgpu, options).is_ok());
+    }
+}
+
+/// Returns the bytes that the units of a cube can share.
+#[cfg(feature = "gpu")]
+fn shared_memory(device: &Device) -> Option<usize> {
+    let burn_dispatch::DispatchDevice::Cube(cube) = device.as_dispatch() else { return None };
+    Some(cube.client().properties().hardware.max_shared_memory_size)
 }
 
 /// The reason why a device can't be had.
@@ -185,6 +228,17 @@ pub enum OpenError {
         needed: Precision,
         /// The formats that the device computes in.
         computes: Vec<Precision>,
+    },
+    /// The units of a cube can't share enough memory.
+    #[error(
+        "device {name} gives a workgroup {bytes} bytes of shared memory, expected at least {}",
+        firebrick_kernels::SHARED_MEMORY
+    )]
+    SharedMemory {
+        /// The device that was asked for.
+        name: Name,
+        /// The bytes that it gives.
+        bytes: usize,
     },
     /// SPIR-V kernels crash older drivers that compute on the processor.
     #[error(
@@ -229,6 +283,9 @@ impl OpenError {
             OpenError::Absent { name, count: 0 } => missing(name.kind).to_owned(),
             OpenError::Absent { .. } | OpenError::Precision { .. } => {
                 "firebrick doctor lists the devices of this machine".into()
+            }
+            OpenError::SharedMemory { .. } => {
+                "the kernels of attention need it: take another device, or the CPU".into()
             }
             OpenError::Spirv { .. } => {
                 "build with the feature vulkan in place of spirv, or install Mesa 26.2".into()

@@ -61,42 +61,35 @@ pub struct Tolerance {
     /// The bound in epsilons of a narrower format. On GPUs burn sums in f32 there too, so the format rounds only
     /// the numbers that go in and come out.
     narrow: f64,
-    /// True if the bound covers matrix products, which some devices compute in TF32.
-    products: bool,
 }
 
 impl Tolerance {
     /// Whole numbers, copies and comparisons must be equal to the bit.
-    pub const EXACT: Tolerance = Tolerance::new("exact", 0.0, 0.0, false);
+    pub const EXACT: Tolerance = Tolerance::new("exact", 0.0, 0.0);
     /// The bound for one rounding or a few, exponentials included. GPUs' exponentials are good to some units in
     /// the last place.
-    pub const ELEMENTWISE: Tolerance = Tolerance::new("elementwise", 32.0, 2.0, false);
+    pub const ELEMENTWISE: Tolerance = Tolerance::new("elementwise", 32.0, 2.0);
     /// The bound for sums of hundreds of terms, in another order.
-    pub const SUM: Tolerance = Tolerance::new("sum", 64.0, 4.0, false);
+    pub const SUM: Tolerance = Tolerance::new("sum", 64.0, 4.0);
     /// The bound for matrix products.
-    pub const PRODUCT: Tolerance = Tolerance::new("product", 64.0, 4.0, true);
+    pub const PRODUCT: Tolerance = Tolerance::new("product", 64.0, 4.0);
     /// The bound for a network's forward pass.
-    pub const FORWARD: Tolerance = Tolerance::new("forward", 256.0, 16.0, true);
+    pub const FORWARD: Tolerance = Tolerance::new("forward", 256.0, 16.0);
     /// The bound for a network's backward pass.
-    pub const BACKWARD: Tolerance = Tolerance::new("backward", 1024.0, 64.0, true);
+    pub const BACKWARD: Tolerance = Tolerance::new("backward", 1024.0, 64.0);
     /// The bound for the distance that weights move in some optimizer steps. Adam divides small gradients by their
     /// own size, which makes their rounding errors large. 2.6e-3 was seen on llvmpipe.
-    pub const STEPS: Tolerance = Tolerance::new("steps", 65536.0, 256.0, true);
+    pub const STEPS: Tolerance = Tolerance::new("steps", 65536.0, 256.0);
 
-    const fn new(name: &'static str, f32: f64, narrow: f64, products: bool) -> Self {
-        Tolerance { name, f32, narrow, products }
+    const fn new(name: &'static str, f32: f64, narrow: f64) -> Self {
+        Tolerance { name, f32, narrow }
     }
 
-    /// Returns the bound relative to the largest entry. `tf32` is true for a device that rounds the factors of an
-    /// f32 matrix product to TF32.
-    pub fn relative(self, precision: Precision, tf32: bool) -> f64 {
+    /// Returns the bound relative to the largest entry.
+    pub fn relative(self, precision: Precision) -> f64 {
         match precision {
-            Precision::F32 if tf32 && self.products => self.narrow * TF32_EPSILON,
             Precision::F32 => self.f32 * precision.epsilon(),
             Precision::F16 | Precision::Bf16 => self.narrow * precision.epsilon(),
         }
     }
 }
-
-/// TF32 has the 11 bits of significand of f16, and the range of f32.
-const TF32_EPSILON: f64 = 1.0 / 1024.0;

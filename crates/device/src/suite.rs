@@ -113,7 +113,7 @@ pub fn run(
 impl Case {
     fn run(&self, device: &Device, about: &Description) -> CaseReport {
         let began = Instant::now();
-        let bound = self.tolerance.relative(self.precision, about.tf32);
+        let bound = self.tolerance.relative(self.precision);
         let computed = about
             .computes
             .contains(&self.precision)

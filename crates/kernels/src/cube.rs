@@ -128,7 +128,16 @@ fn uploaded(numbers: Vec<u32>, x: &Buffer) -> Buffer {
 }
 
 /// Makes room for numbers of a format on the device of `x`.
+///
+/// # Panics
+/// If a kernel could not count them: it does so in 32 bits, and would begin anew at 2³² in silence.
 fn empty<const D: usize>(x: &Buffer, shape: [usize; D], format: DType) -> Buffer {
+    let numbers = shape.iter().try_fold(1usize, |product, side| product.checked_mul(*side));
+    assert!(
+        numbers.is_some_and(|numbers| numbers < 1 << 31),
+        "a buffer of {shape:?} numbers, expected fewer than 2³¹: lower rollout.max_sequences or \
+         train.micro_batch_tokens"
+    );
     let shape = Shape::from(shape);
     empty_device_contiguous_dtype(x.client.clone(), x.device.clone(), shape, format)
 }

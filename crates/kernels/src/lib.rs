@@ -33,6 +33,8 @@ mod gated;
 mod graph;
 mod head;
 mod heap;
+#[cfg(any(test, feature = "gpu"))]
+mod launch_ranges;
 mod linear;
 mod looks;
 mod norm;
@@ -40,6 +42,7 @@ mod pages;
 mod rows;
 mod sample;
 mod sight;
+mod sum;
 mod switch;
 #[cfg(test)]
 mod tests;
@@ -59,6 +62,7 @@ pub use pages::{Moves, PAGE, Pages, Slots, Span, Table, attention_over_pages};
 pub use rows::add_rows;
 pub use sample::{Choice, sample_on_device, sample_on_host};
 pub use sight::{Segment, Sight};
+pub use sum::sum_all;
 pub use switch::{Kernels, kernels, together, use_kernels};
 pub use watch::{Launched, launches, timed_launches};
 
@@ -69,6 +73,10 @@ use burn::tensor::Tensor;
 /// It is finite on purpose. A query of a padding position sees no key at all, and −∞ everywhere would make its
 /// softmax NaN, which the backward pass would spread to the whole batch.
 pub const MASKED: f32 = -1e30;
+
+/// The bytes that the units of a cube share in the largest kernels, those of attention. WebGPU promises 16 KiB,
+/// desktops have 32 KiB and more.
+pub const SHARED_MEMORY: usize = 32 << 10;
 
 /// Joins the parts one behind the other; a single part is not copied.
 pub fn joined<const D: usize>(mut parts: Vec<Tensor<D>>, dim: usize) -> Tensor<D> {

@@ -230,6 +230,13 @@ impl Recipe {
                 &["reward.kind"],
                 "no reward model",
             ),
+            // So would the update's launches, and CUDA ends a recording in which another thread asks for memory.
+            (
+                self.rollout.max_staleness == 0,
+                "rollout.graphs",
+                &["rollout.max_staleness"],
+                "rollout.max_staleness = 0",
+            ),
             (
                 self.device.kind != Kind::Cpu,
                 "train.offload",

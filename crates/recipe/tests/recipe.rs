@@ -379,6 +379,12 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
             "reward={kind='regex',pattern='(a)'}",
         ),
         (
+            &["device.kind=vulkan", "rollout.max_staleness=1", "rollout.graphs=true"],
+            "rollout.graphs",
+            "rollout.max_staleness = 0",
+            "rollout.max_staleness=0",
+        ),
+        (
             &[NEW_MODEL, "model.base='int8'"],
             "model.base",
             "model.lora, or with an adapter as model.path",

@@ -91,7 +91,7 @@ impl Away {
     fn task() -> Task {
         let scale = RewardScale { right: 0.0, wrong: 0.0 };
         let (verifier, filter) = (Box::new(Away), Box::new(Away));
-        Task { verifier, scale, shapers: Vec::new(), filter, advantage: None }
+        Task { verifier, scale, shapers: Vec::new(), filter, advantage: None, spare_cores: 0 }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     panic::resume_unwind,
     sync::{
-        LazyLock,
+        OnceLock,
         mpsc::{Receiver, Sender, channel},
     },
     thread::{Scope, ScopedJoinHandle},
@@ -12,7 +12,7 @@ use std::{
 
 use firebrick_core::{Group, RewardedGroup, Step};
 use firebrick_rollout::RequestId;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::{ThreadPool, ThreadPoolBuilder, current_num_threads};
 
 use crate::{Task, TrainError};
 
@@ -45,7 +45,7 @@ impl<'scope> Judge<'scope> {
         let thread = scope.spawn(move || {
             for (ids, groups) in asked {
                 let began = Instant::now();
-                let rewarded = aside(|| task.reward(groups, step));
+                let rewarded = aside(task.spare_cores, || task.reward(groups, step));
                 if answer.send((ids, rewarded, began.elapsed().as_secs_f64())).is_err() {
                     break;
                 }
@@ -93,11 +93,15 @@ impl<'scope> Judge<'scope> {
 }
 
 /// Does `work` with threads of its own, because a verifier that waits for another program must not hold the
-/// threads that decode.
-fn aside<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    static POOL: LazyLock<Option<ThreadPool>> =
-        LazyLock::new(|| ThreadPoolBuilder::new().build().ok());
-    match &*POOL {
+/// threads that decode. They are as many as those that decode, less those to `spare` in the first call.
+fn aside<R: Send>(spare: usize, work: impl FnOnce() -> R + Send) -> R {
+    static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
+    let pool = POOL.get_or_init(|| {
+        let threads = current_num_threads().saturating_sub(spare).max(1);
+        ThreadPoolBuilder::new().num_threads(threads).build().ok()
+    });
+
+    match pool {
         Some(pool) => pool.install(work),
         None => work(),
     }

@@ -1,6 +1,7 @@
 //! The policy losses, per token: DAPO's clipped surrogate and its relatives, KL and entropy.
 
 use burn::tensor::{Bool, Tensor};
+use firebrick_kernels::sum_all;
 
 /// Log-ratios are clamped to ±20 before `exp`. e²⁰ is 5·10⁸: a policy beyond that has come apart, and its
 /// ratio is not a number to train on.
@@ -310,7 +311,7 @@ impl Objective {
 
     /// Evaluates the micro-batch.
     pub fn evaluate(&self, input: &LossInput) -> ObjectiveOutput {
-        let weighted = |x: Tensor<2>| (x * input.weights.clone()).sum();
+        let weighted = |x: Tensor<2>| sum_all(x * input.weights.clone());
         let LossOutput { token_loss, mut metrics } = self.policy.loss(input);
         metrics.retain(|(name, _)| !OWN.contains(name));
         let token_loss = match input.importance.clone() {
@@ -346,5 +347,5 @@ fn masked(x: Tensor<2>, input: &LossInput) -> Tensor<2> {
 
 /// Gives this micro-batch's part of the mean of `x` over the update's tokens.
 fn mean(x: Tensor<2>, input: &LossInput) -> Tensor<1> {
-    (x.detach() * input.shares.clone()).sum()
+    sum_all(x.detach() * input.shares.clone())
 }

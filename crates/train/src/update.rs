@@ -8,14 +8,14 @@ use burn::{
     tensor::{DType, Device, Tensor},
 };
 use firebrick_core::{Metrics, Trained};
-use firebrick_kernels::together;
+use firebrick_kernels::{sum_all, together};
 use firebrick_models::{
     GradientSum, Loads, PolicyModel, head_backward, head_logprobs, head_record,
 };
 
 use crate::{
-    Aggregation, Critic, Divisors, Interruption, Layout, LossInput, MicroBatch,
-    Objective, Optimizer, Others, Sample, StepOutcome, TrainError, ValueModel,
+    Aggregation, Critic, Divisors, Interruption, Layout, LossInput, MicroBatch, Objective,
+    Optimizer, Others, Sample, StepOutcome, TrainError, ValueModel,
     batch::share_saved,
     micro_batches,
     optim::read,
@@ -537,7 +537,7 @@ impl Updater {
         let mut parts = vec![
             (TOTAL_LOSS, output.loss.inner()),
             ("loss/policy", output.policy_loss.inner()),
-            ("loss/logprob_change", (difference.clone() * batch.shares.clone()).sum()),
+            ("loss/logprob_change", sum_all(difference.clone() * batch.shares.clone())),
         ];
         parts.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
         parts.extend(judged);

@@ -1,6 +1,7 @@
 //! The loss of a critic, clipped or not.
 
 use burn::tensor::{Bool, Tensor};
+use firebrick_kernels::sum_all;
 
 /// The loss of a critic: half of the squared error, token by token. If the change of a value is clipped, it
 /// is the larger of two such errors (Schulman et al. 2017, as in OpenAI's baselines).
@@ -49,7 +50,7 @@ impl ValueLoss {
         };
         let free = loss_of(input.values.clone());
         let Some(clip) = self.clip else {
-            return ValueOutput { loss: (free * input.weights.clone()).sum(), clip_fraction: None };
+            return ValueOutput { loss: sum_all(free * input.weights.clone()), clip_fraction: None };
         };
         let old = &input.old_values;
         let bounded = input.values.clone().detach();
@@ -58,8 +59,8 @@ impl ValueLoss {
         let worse = held.clone().greater(free.clone().detach());
         let cut = worse.clone().float() * input.shares.clone();
         ValueOutput {
-            loss: (free.mask_where(worse, held) * input.weights.clone()).sum(),
-            clip_fraction: Some(cut.sum()),
+            loss: sum_all(free.mask_where(worse, held) * input.weights.clone()),
+            clip_fraction: Some(sum_all(cut)),
         }
     }
 }

@@ -237,7 +237,6 @@ fn shown(device: &Description) -> String {
     can.extend(device.largest_tensor.map(|bytes| format!("tensors to {}", gibibytes(bytes))));
     let formats: Vec<String> = device.computes.iter().map(Precision::to_string).collect();
     can.push(format!("computes {}", formats.join(" ")));
-    can.extend(device.tf32.then(|| "f32 products may be tf32".to_owned()));
     can.extend(device.matrix_units.then(|| "matrix units".to_owned()));
     can.extend(device.subgroups.then(|| "subgroups".to_owned()));
     let _ = write!(text, "\n          {}\n", can.join(", "));

@@ -144,6 +144,7 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             shapers: Vec::new(),
             filter: Box::new(KeepAll),
             advantage: Some(Box::new(GroupNorm::default())),
+            spare_cores: 0,
         },
         phrases: Phrases::default(),
         updater: plain(

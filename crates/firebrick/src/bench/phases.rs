@@ -142,6 +142,7 @@ impl<'a> Phases<'a> {
                 shapers: Vec::new(),
                 filter: Box::new(KeepAll),
                 advantage: Some(Box::new(GroupNorm::default())),
+                spare_cores: 0,
             },
             phrases: Phrases::default(),
             updater: updater(self.cut(2560)),

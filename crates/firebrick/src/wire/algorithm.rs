@@ -40,7 +40,15 @@ pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
         recipe::Dynamic::Off => Box::new(KeepAll),
         _ => Box::new(spread(recipe)),
     };
-    Task { verifier, scale, shapers: reward::shapers(recipe), filter, advantage: advantage(recipe) }
+    let spare_cores = if recipe.device.kind == Kind::Cpu { 0 } else { 2 };
+    Task {
+        verifier,
+        scale,
+        shapers: reward::shapers(recipe),
+        filter,
+        advantage: advantage(recipe),
+        spare_cores,
+    }
 }
 
 /// Returns the estimator of the advantages. It is `None` if a critic gives them.

@@ -2,11 +2,11 @@
 //! see.
 
 use super::{
-    plan::{ITEM, Plan},
+    plan::ITEM,
     tiles::{Bench, How, Rows, STRIP, products, weighted, write},
     *,
 };
-use crate::{Attended, Look, Sight};
+use crate::{Attended, Look, Sight, launch_ranges::launch_ranges};
 
 impl Sight {
     pub(super) fn plan(&self, x: &Buffer) -> &Plan {
@@ -34,24 +34,28 @@ pub(crate) fn forward(looks: [&Tensor<3>; 3], sight: &Sight, look: Look) -> Opti
     let how = How::new(&query, plan.each, width);
     let output = plan.room(&query, [places, heads, width]);
     let logsum = plan.room(&query, [places, heads, 1]);
-    attend::launch(
-        &query.client.clone(),
-        cubes(plan.queries * heads),
-        dim(),
-        query.clone().into_buffer_arg(),
-        key.into_buffer_arg(),
-        value.into_buffer_arg(),
-        plan.numbers.clone().into_buffer_arg(),
-        output.clone().into_buffer_arg(),
-        logsum.clone().into_buffer_arg(),
-        places,
-        plan.queries,
-        heads,
-        kv_heads,
-        window_of(look),
-        how,
-        [format(&query), how.staged(&query)],
-    );
+    // Scores, and the weighted sum of values.
+    let cost = 2 * how.tile() * heads * width;
+    for items in launch_ranges(&plan.queries, |keys| keys * cost) {
+        attend::launch(
+            &query.client.clone(),
+            cubes(items.len() * heads),
+            dim(),
+            query.clone().into_buffer_arg(),
+            key.clone().into_buffer_arg(),
+            value.clone().into_buffer_arg(),
+            plan.numbers.clone().into_buffer_arg(),
+            output.clone().into_buffer_arg(),
+            logsum.clone().into_buffer_arg(),
+            places + items.start * ITEM,
+            items.len(),
+            heads,
+            kv_heads,
+            window_of(look),
+            how,
+            [format(&query), how.staged(&query)],
+        );
+    }
     Some(Attended { output: tensor(output), logsum: tensor(logsum) })
 }
 

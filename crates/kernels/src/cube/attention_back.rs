@@ -8,7 +8,7 @@ use super::{
     tiles::{Bench, How, Rows, STRIP, products, weighted, write},
     *,
 };
-use crate::{Attended, Look, Sight};
+use crate::{Attended, Look, Sight, launch_ranges::launch_ranges};
 
 /// See [`crate::attention_backward`].
 pub(crate) fn back(
@@ -38,46 +38,55 @@ pub(crate) fn back(
         how.staged(&query),
     );
     let d_query = plan.room(&query, [places, heads, width]);
-    attend_back::launch(
-        &client,
-        cubes(plan.queries * heads),
-        dim(),
-        query.clone().into_buffer_arg(),
-        key.clone().into_buffer_arg(),
-        value.clone().into_buffer_arg(),
-        d_output.clone().into_buffer_arg(),
-        pairs.clone().into_buffer_arg(),
-        plan.numbers.clone().into_buffer_arg(),
-        d_query.clone().into_buffer_arg(),
-        places,
-        plan.queries,
-        heads,
-        kv_heads,
-        window_of(look),
-        how,
-        [format(&query), how.staged(&query)],
-    );
+    // Scores, the gradients of weights, and that of queries.
+    let cost = 3 * how.tile() * heads * width;
+    for items in launch_ranges(&plan.queries, |keys| keys * cost) {
+        attend_back::launch(
+            &client,
+            cubes(items.len() * heads),
+            dim(),
+            query.clone().into_buffer_arg(),
+            key.clone().into_buffer_arg(),
+            value.clone().into_buffer_arg(),
+            d_output.clone().into_buffer_arg(),
+            pairs.clone().into_buffer_arg(),
+            plan.numbers.clone().into_buffer_arg(),
+            d_query.clone().into_buffer_arg(),
+            places + items.start * ITEM,
+            items.len(),
+            heads,
+            kv_heads,
+            window_of(look),
+            how,
+            [format(&query), how.staged(&query)],
+        );
+    }
     let [d_key, d_value] = [0; 2].map(|_| plan.room(&query, [plan.rows, kv_heads, width]));
-    attended_back::launch(
-        &client,
-        cubes(plan.keys * kv_heads),
-        dim(),
-        query.clone().into_buffer_arg(),
-        key.into_buffer_arg(),
-        value.into_buffer_arg(),
-        d_output.into_buffer_arg(),
-        pairs.into_buffer_arg(),
-        plan.numbers.clone().into_buffer_arg(),
-        d_key.clone().into_buffer_arg(),
-        d_value.clone().into_buffer_arg(),
-        places + plan.queries * ITEM,
-        plan.keys,
-        heads,
-        kv_heads,
-        window_of(look),
-        how,
-        [format(&query), how.staged(&query)],
-    );
+    // The same, and the gradient of values.
+    let cost = 4 * how.tile() * heads * width;
+    let first = places + plan.queries.len() * ITEM;
+    for items in launch_ranges(&plan.keys, |queries| queries * cost) {
+        attended_back::launch(
+            &client,
+            cubes(items.len() * kv_heads),
+            dim(),
+            query.clone().into_buffer_arg(),
+            key.clone().into_buffer_arg(),
+            value.clone().into_buffer_arg(),
+            d_output.clone().into_buffer_arg(),
+            pairs.clone().into_buffer_arg(),
+            plan.numbers.clone().into_buffer_arg(),
+            d_key.clone().into_buffer_arg(),
+            d_value.clone().into_buffer_arg(),
+            first + items.start * ITEM,
+            items.len(),
+            heads,
+            kv_heads,
+            window_of(look),
+            how,
+            [format(&query), how.staged(&query)],
+        );
+    }
     if plan.more > 0 {
         add_more::launch(
             &client,
@@ -86,7 +95,7 @@ pub(crate) fn back(
             plan.numbers.clone().into_buffer_arg(),
             d_key.clone().into_buffer_arg(),
             d_value.clone().into_buffer_arg(),
-            places + (plan.queries + plan.keys) * ITEM,
+            first + plan.keys.len() * ITEM,
             plan.more,
             kv_heads * width,
             how.tile(),

@@ -24,12 +24,12 @@ pub(super) const ITEM: usize = 5;
 pub(crate) struct Plan {
     /// The position of each place in its text, followed by the items.
     pub(super) numbers: Buffer,
-    /// The number of items of queries. Such an item has the places of queries, those of the keys before their
-    /// segment, and the beginning of the segment.
-    pub(super) queries: usize,
-    /// The number of items of keys. Such an item has the places of keys, those of some queries, and the row for
-    /// the gradients.
-    pub(super) keys: usize,
+    /// The items of queries, each with the number of keys that it goes through at most. Such an item has the places
+    /// of queries, those of the keys before their segment, and the beginning of the segment.
+    pub(super) queries: Vec<usize>,
+    /// The items of keys, each with the number of queries that it goes through. Such an item has the places of
+    /// keys, those of some queries, and the row for the gradients.
+    pub(super) keys: Vec<usize>,
     /// The number of items of gradients in rows beyond those of places. Such an item has the range of places that
     /// they belong to, and the range of these rows.
     pub(super) more: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Plan {
 
 impl std::fmt::Debug for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} blocks of queries, {} of keys", self.queries, self.keys)
+        write!(f, "{} blocks of queries, {} of keys", self.queries.len(), self.keys.len())
     }
 }
 
@@ -94,8 +94,8 @@ impl Plan {
         let covered: usize = segments.iter().map(|segment| segment.places.len()).sum();
         Plan {
             numbers: uploaded(numbers, x),
-            queries: queries.len(),
-            keys: keys.len(),
+            queries: queries.iter().map(|[_, end, from, to, own]| end - own + to - from).collect(),
+            keys: keys.iter().map(|[_, _, from, to, _]| to - from).collect(),
             more: more.len(),
             rows,
             each,

@@ -1,0 +1,46 @@
+//! The size of a launch: a device that computes one for too long is taken for dead.
+
+use std::ops::Range;
+
+/// Cuts items of work into runs, each for a launch of its own. `cost` gives the multiplications of an item.
+///
+/// A driver gives up a launch that takes too long, and the device with it: Windows after 2 seconds, Intel's kernel
+/// module sooner. The graphics unit of a processor multiplies and adds some 5·10¹¹ times a second, so it is done
+/// with a launch in 0.2 seconds. On a large card that is a matter of 2 milliseconds, and of a thousand cubes.
+pub(crate) fn launch_ranges(items: &[usize], cost: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+    let mut launches: Vec<Range<usize>> = Vec::new();
+    let mut room = 0;
+
+    for (index, &item) in items.iter().enumerate() {
+        let cost = cost(item);
+        match launches.last_mut() {
+            Some(last) if cost <= room => last.end = index + 1,
+            _ => {
+                launches.push(index..index + 1);
+                room = MULTIPLICATIONS;
+            }
+        }
+        room = room.saturating_sub(cost);
+    }
+    launches
+}
+
+/// The multiplications that a launch makes at most, unless a single item makes more.
+const MULTIPLICATIONS: usize = 100_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_has_a_bound_of_work_and_each_item_is_in_one() {
+        let third = MULTIPLICATIONS / 3;
+        let cut = |items: &[usize]| launch_ranges(items, |item| item * third);
+        assert_eq!(cut(&[]), []);
+        assert_eq!(cut(&[1, 1, 1]), [0..3]);
+        assert_eq!(cut(&[1, 1, 1, 1]), [0..3, 3..4]);
+        assert_eq!(cut(&[2, 2, 1, 3, 0]), [0..1, 1..3, 3..5]);
+        // An item can't be cut.
+        assert_eq!(cut(&[9, 1, 9]), [0..1, 1..2, 2..3]);
+    }
+}
