@@ -42,7 +42,7 @@ impl Failure {
     }
 
     /// Tells the cause from the message. burn hands errors on as text, so only the text can tell. The texts here
-    /// are those of cubecl-runtime 0.11.3 (`server/base.rs`) and of wgpu.
+    /// are those of cubecl-runtime 0.12.0-pre.1 (`server/base.rs`) and of wgpu.
     pub fn cause(&self) -> Cause {
         let text = &self.message;
         let sizes = [

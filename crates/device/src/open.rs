@@ -152,7 +152,7 @@ pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
         return Err(OpenError::SharedMemory { name, bytes });
     }
     if cfg!(feature = "spirv") && is_software(&device) {
-        // cubecl-spirv 0.11.3 declares shared memory with the type of a pointer to it if the driver lacks
+        // cubecl-spirv 0.12.0-pre.1 declares shared memory with the type of a pointer to it if the driver lacks
         // VK_KHR_workgroup_memory_explicit_layout, and Mesa's llvmpipe crashes on that. Drivers that have the
         // extension, like 26.2, have matrix units too. The drivers that were seen without it, up to 25.0, have
         // none.

@@ -44,7 +44,7 @@ impl Recording {
     pub(crate) fn replay(&self) -> Result<(), String> {
         // SAFETY: every buffer that the launches touch exists. `Graph` holds the inputs and the results of the
         // work. The server guards all other memory, such as weights and pages of a cache, while the graph lives
-        // (`PageGuard` of cubecl-server 0.11.3), and whoever holds the graph drops it before these change. The
+        // (`PageGuard` of cubecl-server 0.12.0-pre.1), and whoever holds the graph drops it before these change. The
         // device crate opens one stream for the process, so nothing runs beside a replay.
         #[allow(unsafe_code)]
         unsafe {
