@@ -2,7 +2,7 @@
 //! see.
 
 use super::{
-    plan::ITEM,
+    plan::{ITEM, Plan},
     tiles::{Bench, How, Rows, STRIP, products, weighted, write},
     *,
 };
