@@ -25,8 +25,8 @@ for shape in "${shapes[@]}"; do
     phases=(rollout spread update recompute)
     [ "$shape" != 1m ] || phases+=(step)
     echo "$shape …" >&2
-    "$firebrick" bench "$shape" --runs "$runs" --phases "$(IFS=,; echo "${phases[*]}")" --json >"$out/$shape.json"
-    "$python" benches/peers/speed.py "$shape" "${phases[@]}" --runs "$runs" >"$out/$shape.jsonl"
-    files+=("$out/$shape.json" "$out/$shape.jsonl")
+    "$firebrick" bench "$shape" --runs "$runs" --phases "$(IFS=,; echo "${phases[*]}")" --json >"$out/$shape.jsonl"
+    "$python" benches/peers/speed.py "$shape" "${phases[@]}" --runs "$runs" >"$out/$shape.peer.jsonl"
+    files+=("$out/$shape.jsonl" "$out/$shape.peer.jsonl")
 done
 "$python" benches/peers/ratios.py "${files[@]}"

@@ -1,6 +1,6 @@
 """Puts the measurements of `firebrick bench --json` and `speed.py` side by side: a table on stdout.
 
-    python benches/peers/ratios.py FIREBRICK.json... PEER.jsonl...
+    python benches/peers/ratios.py FIREBRICK.jsonl... PEER.jsonl...
 """
 
 import json
@@ -12,14 +12,15 @@ import sys
 def main():
     own, peers, device = {}, {}, ""
     for path in map(pathlib.Path, sys.argv[1:]):
-        if path.suffix == ".jsonl":
-            rows = map(json.loads, path.read_text().splitlines())
-            peers |= {(row["shape"], row["phase"]): row for row in rows}
-        else:
-            whole = json.loads(path.read_text())
-            limit = f"a product reaches {whole['limits']['flops'] / 1e9:.0f} GFLOP/s"
-            device = f"{whole['device']}, {whole['cores']} cores, {limit}, {whole['version']}"
-            own |= {(row["shape"], row["phase"]): row for row in whole["measured"]}
+        rows = list(map(json.loads, path.read_text().splitlines()))
+        # A line of Firebrick's says what it is.
+        said = {row["event"]: row for row in rows if "event" in row}
+        if said:
+            limit = f"a product reaches {said['limits']['flops'] / 1e9:.0f} GFLOP/s"
+            version = f"{said['program']['version']} (commit {said['program']['commit']})"
+            device = f"{said['device']['name']}, {said['device']['cores']} cores, {limit}, {version}"
+        to = own if said else peers
+        to |= {(row["shape"], row["phase"]): row for row in rows if row.get("event", "phase") == "phase"}
     print(device)
     print("| model | phase | Firebrick, tokens/s | PyTorch, tokens/s | ratio | cores | PyTorch's | peak, MiB | PyTorch's |")
     print("|---|---|---|---|---|---|---|---|---|")

@@ -32,10 +32,11 @@ use firebrick::{
     source::{Need, Sources},
 };
 use firebrick_models::{is_adapter, is_gguf};
+use serde::Serialize;
 
 pub(crate) use recipes::is_file_name;
 
-use crate::{ProgramError, version::version};
+use crate::{ProgramError, json::line, version::version};
 
 /// Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
 #[derive(Parser)]
@@ -129,7 +130,7 @@ impl Command {
             Command::Inspect(command) => command.run(),
             Command::Export(command) => command.run().map(|()| 0),
             Command::Doctor(command) => command.run(),
-            Command::Bench(command) => command.run().map(|()| 0),
+            Command::Bench(command) => command.run(),
             Command::Score(command) => command.run(),
             Command::Diagnose(command) => command.run().map(|()| 0),
             Command::Watch(command) => command.run().map(|()| 0),
@@ -179,9 +180,16 @@ fn warn(note: String) {
     let _ = writeln!(std::io::stderr(), "{note}");
 }
 
+/// Writes a line of JSON to standard output. A program that is killed has then said all that it knew, because the
+/// line leaves it at once and in one piece.
+fn say(event: &str, rest: impl Serialize) -> Result<(), ProgramError> {
+    print(&line(event, rest))
+}
+
 /// Writes to standard output. It is no error if a reader such as head stops early.
 fn print(text: &str) -> Result<(), ProgramError> {
-    match std::io::stdout().write_all(text.as_bytes()) {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(source) if source.kind() != ErrorKind::BrokenPipe => {
             Err(Error::File { path: "standard output".into(), source }.into())
         }

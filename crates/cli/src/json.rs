@@ -1,11 +1,42 @@
-//! A run as JSON lines for a program to read.
+//! JSON lines for a program to read: of a run, of the suite, of a bench.
 
 use std::io::Write;
 
 use firebrick::{Example, Stage, Watcher, runs::json_object};
 use firebrick_core::{Metrics, Step};
+use firebrick_device::Name;
 use firebrick_runs::Summary;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
+
+use crate::version::{commit, features};
+
+/// Writes `rest` as one line: a JSON object whose first field, `event`, says what the line is.
+pub(crate) fn line(event: &str, rest: impl Serialize) -> String {
+    let mut object = Map::from_iter([("event".to_owned(), event.into())]);
+    if let Ok(Value::Object(rest)) = serde_json::to_value(rest) {
+        object.extend(rest);
+    }
+    format!("{}\n", Value::Object(object))
+}
+
+/// A fact about a device.
+#[derive(Serialize)]
+pub(crate) struct Of<'a, T> {
+    pub(crate) device: Name,
+    #[serde(flatten)]
+    pub(crate) fact: &'a T,
+}
+
+/// Describes this program, which computes with `kernels`.
+pub(crate) fn program(kernels: &str) -> Value {
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "commit": commit(),
+        "features": features(),
+        "kernels": kernels,
+    })
+}
 
 /// A watcher that writes one JSON object per line, each with an `event`: `begin` and `end` of a stage, `note`,
 /// `metrics`, `example`, and `finished`. A closed pipe is no reason to end a run.
@@ -20,11 +51,7 @@ impl JsonLines {
     }
 
     fn say(&mut self, event: &str, rest: Value) {
-        let mut object = Map::from_iter([("event".to_owned(), event.into())]);
-        if let Value::Object(rest) = rest {
-            object.extend(rest);
-        }
-        let _ = writeln!(self.out, "{}", Value::Object(object));
+        let _ = self.out.write_all(line(event, rest).as_bytes());
         let _ = self.out.flush();
     }
 }

@@ -11,14 +11,57 @@ use serde_json::Value;
 #[test]
 fn device_doctor_lists_what_is_there_and_what_is_missing() {
     let place = Place::new();
-    let outcome = place.succeed(&["doctor", "--json", "--smoke", "--device", "cpu"]);
+    let outcome = place.succeed(&["doctor", "--json", "--device", "cpu"]);
     let findings: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(findings["devices"][0]["device"], "cpu");
-    assert_eq!(findings["reports"][0]["passed"], true);
     assert!(findings["features"].as_array().unwrap().contains(&"cpu".into()));
     // No machine has both ROCm and Metal, so at least one of the six kinds is not compiled in.
     let all = place.succeed(&["doctor"]);
     assert!(all.stdout.contains("not in this build; "), "{}", all.stdout);
+}
+
+/// A process that is killed has printed all that it found.
+#[test]
+fn device_findings_are_lines_that_stand_alone() {
+    let place = Place::new();
+    let smoke = lines(&place, &["doctor", "--json", "--smoke", "--device", "cpu"]);
+    assert_eq!(events(&smoke), "program device case case case suite summary");
+    let [program, device, case, .., suite, summary] = smoke.as_slice() else { panic!("{smoke:?}") };
+    assert!(program["features"].as_array().unwrap().contains(&"cpu".into()));
+    assert_eq!(device["cases"][0], "tensors/matmul f32");
+    let named =
+        format!("{} {}", case["name"].as_str().unwrap(), case["precision"].as_str().unwrap());
+    assert_eq!((named.as_str(), &case["outcome"]), ("tensors/matmul f32", &"passed".into()));
+    assert!(smoke[1..6].iter().all(|line| line["device"] == "cpu"));
+    assert_eq!((&suite["passed"], &suite["verdicts"]["passed"]), (&true.into(), &3.into()));
+    assert_eq!(summary["passed"], true);
+
+    let phases = "rollout@2x3+4,update@1x8+8,step";
+    let bench = ["bench", "1m", "--json", "--runs", "1", "--phases", phases];
+    let bench = lines(&place, &bench);
+    assert_eq!(events(&bench), "program device limits phase phase phase detail summary");
+    let [.., rollout, update, step, detail, summary] = bench.as_slice() else {
+        panic!("{bench:?}")
+    };
+    assert_eq!((&rollout["phase"], &rollout["units"]), (&"rollout".into(), &8.into()));
+    assert_eq!((&update["phase"], &update["units"]), (&"update".into(), &16.into()));
+    assert_eq!(update["sizes"]["prompt"], 8);
+    assert!(step["per_second"].as_f64().unwrap() > 0.0);
+    assert!(detail["parts"]["time/update"].is_number(), "{detail}");
+    assert_eq!((&summary["phases"], &summary["failed"]), (&3.into(), &0.into()));
+    let wrong = place.run(&["bench", "1m", "--phases", "rollout@2x3"]);
+    assert_eq!(wrong.code, Some(2));
+    assert!(wrong.stderr.contains("such as 16x512+512"), "{}", wrong.stderr);
+}
+
+/// Reads the lines that a command prints, each of which says what it is.
+fn lines(place: &Place, arguments: &[&str]) -> Vec<Value> {
+    let said = place.succeed(arguments).stdout;
+    said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn events(lines: &[Value]) -> String {
+    lines.iter().map(|line| line["event"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
 }
 
 #[test]

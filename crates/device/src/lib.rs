@@ -31,4 +31,4 @@ pub use firebrick_core::{
 };
 pub use open::{OpenError, compiled, list, missing, name_of, open};
 pub use precision::{Precision, Tolerance};
-pub use report::{CaseReport, Outcome, SuiteReport};
+pub use report::{CaseReport, Outcome, SuiteReport, Verdicts};

@@ -57,6 +57,7 @@ pub enum Outcome {
         /// The place of that entry in the array, row-major.
         index: usize,
         /// The number that the device computed there.
+        #[serde(rename = "computed")]
         device: f32,
         /// The number that is right.
         expected: f32,
@@ -73,19 +74,41 @@ pub enum Outcome {
     },
 }
 
+/// The number of cases with each verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Verdicts {
+    /// The cases within their bounds.
+    pub passed: usize,
+    /// The cases beyond their bounds.
+    pub failed: usize,
+    /// The cases that did not get to an end.
+    pub broken: usize,
+    /// The cases that do not apply.
+    pub skipped: usize,
+}
+
 impl SuiteReport {
+    /// Counts the verdicts.
+    pub fn verdicts(&self) -> Verdicts {
+        let mut of = Verdicts::default();
+        for case in &self.cases {
+            *match case.outcome {
+                Outcome::Passed { .. } => &mut of.passed,
+                Outcome::Failed { .. } => &mut of.failed,
+                Outcome::Broken { .. } => &mut of.broken,
+                Outcome::Skipped { .. } => &mut of.skipped,
+            } += 1;
+        }
+        of
+    }
+
     /// Says in a line how many cases passed.
     pub fn summary(&self) -> String {
-        let of = |wanted: fn(&Outcome) -> bool| {
-            self.cases.iter().filter(|case| wanted(&case.outcome)).count()
-        };
+        let Verdicts { passed, skipped, .. } = self.verdicts();
+        let all = self.cases.len();
         format!(
-            "{}: {} of {} cases passed, {} skipped, in {:.0} s",
-            self.device,
-            of(|outcome| matches!(outcome, Outcome::Passed { .. })),
-            self.cases.len(),
-            of(|outcome| matches!(outcome, Outcome::Skipped { .. })),
-            self.seconds,
+            "{}: {passed} of {all} cases passed, {skipped} skipped, in {:.0} s",
+            self.device, self.seconds,
         )
     }
 }

@@ -10,9 +10,10 @@ mod shape;
 
 use burn::tensor::Device;
 use firebrick_core::Seed;
-use firebrick_device::{Kind, Name};
+use firebrick_device::{Failure, Kind, Name, guard};
 use firebrick_models::{Compute, random};
 use firebrick_rollout::SampleOn;
+use firebrick_train::TrainError;
 use serde::Serialize;
 
 pub use limits::{Limits, Product};
@@ -96,9 +97,13 @@ pub struct Measured {
     pub shape: String,
     /// The phase.
     pub phase: Phase,
+    /// The sizes that it was measured at.
+    pub sizes: Sizes,
     /// The number of units of work in a run: sampled tokens, all tokens of an update, the completions' tokens
     /// of a step, or answers.
     pub units: usize,
+    /// The seconds of the first run, which does not count: a GPU's kernels are compiled in it.
+    pub first: f64,
     /// The seconds of each run, ascending.
     pub seconds: Vec<f64>,
     /// The number of cores that were busy, in the mean over the runs; `None` if the system does not tell.
@@ -130,47 +135,81 @@ impl Measured {
     }
 }
 
-/// Measures `phases` of a model on `device`, which is `name`, with products in the format of `compute`. `heard`
-/// gets each result when it is done.
+/// A piece of news from a bench, told as soon as it is known.
+#[derive(Clone, Copy, Debug)]
+pub enum Heard<'a> {
+    /// The times of a phase, so far without its parts and kernels. To time each kernel takes one more run, which
+    /// may fail by itself.
+    Phase(&'a Measured),
+    /// The same measurement, as a whole.
+    Whole(&'a Measured),
+    /// A phase failed. The others are measured all the same.
+    Failed(Phase, Sizes, &'a Error),
+}
+
+/// Measures phases of a model on `device`, which is `name`, with products in the format of `compute`, each phase at
+/// its own sizes. `heard` hears of each phase when it is done.
 ///
 /// # Errors
-/// When the model does not fit together, or the device fails.
+/// When the model does not fit together. A phase that fails is no error here: `heard` hears of it.
 pub fn run(
     shape: &Shape,
-    sizes: Sizes,
     compute: Compute,
-    phases: &[Phase],
+    phases: &[(Phase, Sizes)],
     (name, device): (Name, &Device),
-    mut heard: impl FnMut(&Measured),
-) -> Result<Vec<Measured>> {
+    heard: &mut dyn FnMut(Heard<'_>),
+) -> Result<()> {
     let sample_on = if name.kind == Kind::Cpu { SampleOn::Host } else { SampleOn::Device };
     let seed = Seed::run(17);
-    let policy = random(&shape.config, seed, &device.clone().autodiff()).map_err(Error::from)?;
     // The passes are cut as a run cuts them.
-    let pieces = Pieces::of(name, Memory::of(name).bytes, policy.config().intermediate_size);
-    let policy = policy.with_grain(pieces.grain()).with_compute(compute);
-    let mut work = Phases::new(shape, sizes, policy, pieces, sample_on, seed);
-    let mut all = Vec::new();
-    for &phase in phases {
-        let mut clock = Clock::new(device, sizes.runs);
-        let units = work.measure(phase, &mut clock)?;
-        let costs = shape.costs(phase, sizes, compute);
-        let kernels = std::mem::take(&mut clock.kernels);
-        let (seconds, cores, peak_bytes) = clock.read();
-        let measured = Measured {
-            shape: shape.name.clone(),
-            phase,
-            units,
-            seconds,
-            cores,
-            peak_bytes,
-            flops: costs.map(|(flops, _)| flops),
-            bytes: costs.and_then(|(_, bytes)| bytes),
-            parts: work.parts(phase),
-            kernels,
-        };
-        heard(&measured);
-        all.push(measured);
+    let pieces = Pieces::of(name, Memory::of(name).bytes, shape.config.intermediate_size);
+    let draw = || {
+        let policy = random(&shape.config, seed, &device.clone().autodiff());
+        let policy = policy.map_err(Error::from)?;
+        Ok(policy.with_grain(pieces.grain()).with_compute(compute))
+    };
+    let mut work = Phases::new(shape, draw()?, pieces, sample_on, seed);
+    for &(phase, sizes) in phases {
+        let mut whole = None;
+        let done = guard(|| {
+            let mut clock = Clock::new(device, sizes.runs, |units, times| {
+                let costs = shape.costs(phase, sizes, compute);
+                let measured = Measured {
+                    shape: shape.name.clone(),
+                    phase,
+                    sizes,
+                    units,
+                    first: times.first,
+                    seconds: times.seconds,
+                    cores: times.cores,
+                    peak_bytes: times.peak_bytes,
+                    flops: costs.map(|(flops, _)| flops),
+                    bytes: costs.and_then(|(_, bytes)| bytes),
+                    parts: Vec::new(),
+                    kernels: Vec::new(),
+                };
+                heard(Heard::Phase(&measured));
+                whole = Some(measured);
+            });
+            work.measure(phase, sizes, &mut clock)?;
+            Ok::<_, Error>(clock.kernels)
+        });
+        match (done.map_err(lost).flatten(), whole) {
+            (Ok(kernels), Some(mut measured)) => {
+                measured.parts = work.parts(phase);
+                measured.kernels = kernels;
+                heard(Heard::Whole(&measured));
+            }
+            (Ok(_), None) => {}
+            (Err(error), _) => {
+                heard(Heard::Failed(phase, sizes, &error));
+                guard(|| work.renew(draw)).map_err(lost).flatten()?;
+            }
+        }
     }
-    Ok(all)
+    Ok(())
+}
+
+fn lost(failure: Failure) -> Error {
+    Error::Train(TrainError::Device(failure.to_string()))
 }

@@ -1,20 +1,24 @@
 //! The command `firebrick bench`: measures sampling and updates on a device.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::{fmt::Write as _, path::PathBuf, str::FromStr, time::Instant};
 
 use clap::{Args, ValueEnum};
 use firebrick::{
-    bench::{self, Limits, Measured, Phase, Shape, Sizes},
+    bench::{self, Heard, Limits, Measured, Phase, Product, Shape, Sizes},
     device::{Name, Precision, open},
     thousands,
 };
-use firebrick_device::{describe, gibibytes, guard};
+use firebrick_device::{Description, Failure, describe, gibibytes, guard};
 use firebrick_kernels::{Kernels, use_kernels};
 use firebrick_models::{Compute, load_config};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::print;
-use crate::{ProgramError, terminal::for_stdout, version::version};
+use super::{print, say};
+use crate::{
+    ProgramError,
+    json::{Of, program},
+    terminal::for_stdout,
+};
 
 /// The arguments of `firebrick bench`.
 #[derive(Args)]
@@ -26,8 +30,8 @@ pub struct Bench {
     /// The device, such as cpu or vulkan:0
     #[arg(long, value_name = "KIND:INDEX", default_value_t)]
     device: Name,
-    /// The phases to measure, such as rollout,update
-    #[arg(long, value_name = "PHASES", value_delimiter = ',', default_values_t = Asked::ALL)]
+    /// The phases to measure, such as rollout,update; each may have sizes of its own, such as update@16x512+512
+    #[arg(long, value_name = "PHASES", value_delimiter = ',', default_values_t = Phase::ALL.map(Asked::of))]
     phases: Vec<Asked>,
     /// The number of completions that are sampled at once
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
@@ -53,7 +57,7 @@ pub struct Bench {
     /// Compute with plain tensor code instead of the device's own kernels
     #[arg(long)]
     reference: bool,
-    /// Print the measurements as one JSON object
+    /// Print JSON lines, each when it is known
     #[arg(long)]
     json: bool,
 }
@@ -70,37 +74,57 @@ enum Format {
     Float16,
 }
 
-/// A phase that a user can ask for.
-#[derive(Clone, Copy, ValueEnum)]
-enum Asked {
-    Rollout,
-    Groups,
-    Spread,
-    Update,
-    Recompute,
-    Step,
-    Verify,
+/// A phase that a user asks for, with sizes if they are its own: `update@16x512+512` has 16 rows with prompts and
+/// completions of 512 tokens.
+#[derive(Clone, Copy)]
+struct Asked {
+    phase: Phase,
+    /// Rows, and tokens of a prompt and of a completion.
+    sizes: Option<[usize; 3]>,
 }
 
 impl Asked {
-    const ALL: [Asked; 7] = [
-        Asked::Rollout,
-        Asked::Groups,
-        Asked::Spread,
-        Asked::Update,
-        Asked::Recompute,
-        Asked::Step,
-        Asked::Verify,
-    ];
+    fn of(phase: Phase) -> Self {
+        Asked { phase, sizes: None }
+    }
+}
 
-    fn phase(self) -> Phase {
-        Phase::ALL[self as usize]
+impl FromStr for Asked {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, sizes) = match text.split_once('@') {
+            Some((name, sizes)) => (name, Some(sizes)),
+            None => (text, None),
+        };
+        let Some(phase) = Phase::ALL.into_iter().find(|phase| phase.name() == name) else {
+            let names = Phase::ALL.map(Phase::name).join(", ");
+            return Err(format!("there is no phase '{name}'; the phases are {names}"));
+        };
+        let read = |sizes: &str| {
+            let (rows, tokens) = sizes.split_once('x')?;
+            let (prompt, completion) = tokens.split_once('+')?;
+            let sizes = [(rows, 4096), (prompt, 65_536), (completion, 65_536)]
+                .map(|(text, most)| text.parse().ok().filter(|size| (1..=most).contains(size)));
+            Some([sizes[0]?, sizes[1]?, sizes[2]?])
+        };
+        let wrong = || {
+            "expected ROWSxPROMPT+COMPLETION behind the @, such as 16x512+512: 1 to 4096 rows, and 1 to 65536 \
+             tokens each"
+                .to_owned()
+        };
+        let sizes = sizes.map(|sizes| read(sizes).ok_or_else(wrong)).transpose()?;
+        Ok(Asked { phase, sizes })
     }
 }
 
 impl std::fmt::Display for Asked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.phase().name())
+        f.write_str(self.phase.name())?;
+        match self.sizes {
+            Some([rows, prompt, completion]) => write!(f, "@{rows}x{prompt}+{completion}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -110,7 +134,7 @@ prompt; groups samples eight of each; spread samples completions of a sixteenth
 to the whole length; update is an optimizer's step on all rows; recompute is the
 same with less memory, as with train.recompute=layers; step is a whole step of 8
 prompts with 8 completions of 64 tokens, judged and trained on; verify judges
-answers in mathematics.
+answers in mathematics. A phase that fails does not stop the others.
 
 Each rate is the median run's. The column 'of the product' is the rate of the
 model's own operations, as a share of the device's rate in a product of
@@ -120,68 +144,62 @@ keys and values, as a share of the bandwidth of a copy.
 Examples:
   firebrick bench 1m
   firebrick bench 10m --phases update --runs 9
+  firebrick bench 10m --phases rollout@256x32+64,update@1x512+512
   firebrick bench my-model --device vulkan:0 --json
 
 Exit codes: 0 measured, 1 failed, 2 wrong arguments.";
 
 impl Bench {
-    pub(super) fn run(self) -> Result<(), ProgramError> {
+    /// Returns exit code 1 if a phase failed.
+    pub(super) fn run(self) -> Result<u8, ProgramError> {
         if self.reference {
             use_kernels(Kernels::Reference);
         }
         let shapes =
             self.shapes.iter().map(|name| self.shape(name)).collect::<Result<Vec<_>, _>>()?;
+        let began = Instant::now();
         let device = open(self.device, Precision::F32)?;
-        let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let (compute, needed) = match self.dtype {
             Format::Float32 => (Compute::F32, Precision::F32),
             Format::Bfloat16 => (Compute::Bf16, Precision::Bf16),
             Format::Float16 => (Compute::F16, Precision::F16),
         };
         let device = if needed == Precision::F32 { device } else { open(self.device, needed)? };
-        let mut limits = Limits::of(&device);
-        if self.products {
-            limits = limits.with_products(&device);
-        }
         let about = guard(|| describe(self.device, &device)).ok();
-        let about = about.map_or_else(|| self.device.to_string(), |about| about.headline());
-        if !self.json {
-            print(&for_stdout(&headline(&about, cores, &limits), 2 + limits.products.len()))?;
-        }
-        let sizes = Sizes {
-            rows: self.rows.into(),
-            prompt: self.prompt as usize,
-            completion: self.completion as usize,
-            runs: self.runs.into(),
+        let mut told = Told::new(&self, about.as_ref(), compute)?;
+        let mut limits = match guard(|| Limits::of(&device)) {
+            Ok(limits) => limits,
+            Err(failure) => told.without_limits(&failure)?,
         };
-        let phases: Vec<Phase> = self.phases.iter().map(|asked| asked.phase()).collect();
-        let mut all = Vec::new();
+        told.limits(&limits)?;
+        if self.products {
+            let mut printed = Ok(());
+            limits = limits.with_products(&device, &mut |product| {
+                if printed.is_ok() {
+                    printed = told.product(product);
+                }
+            });
+            printed?;
+        }
+        told.head()?;
+        let phases: Vec<(Phase, Sizes)> = self.phases.iter().map(|it| self.sizes(it)).collect();
         let mut printed = Ok(());
         for shape in &shapes {
             let on = (self.device, &device);
-            let measured = bench::run(shape, sizes, compute, &phases, on, |measured| {
-                if !self.json && printed.is_ok() {
-                    printed = print(&line(measured, &limits));
+            bench::run(shape, compute, &phases, on, &mut |heard| {
+                if printed.is_ok() {
+                    printed = told.heard(&shape.name, heard, &limits);
                 }
             })?;
-            all.extend(measured);
         }
         printed?;
-        if self.json {
-            let measured: Vec<Value> = all.iter().map(|it| as_json(it, &limits)).collect();
-            let object = json!({
-                "version": version(),
-                "device": about,
-                "cores": cores,
-                "dtype": compute.to_string(),
-                "kernels": if self.reference { "reference" } else { "fast" },
-                "sizes": sizes,
-                "limits": limits,
-                "measured": measured,
-            });
-            print(&format!("{object:#}\n"))?;
-        }
-        Ok(())
+        told.end(began)
+    }
+
+    fn sizes(&self, Asked { phase, sizes }: &Asked) -> (Phase, Sizes) {
+        let [rows, prompt, completion] =
+            sizes.unwrap_or([self.rows.into(), self.prompt as usize, self.completion as usize]);
+        (*phase, Sizes { rows, prompt, completion, runs: self.runs.into() })
     }
 
     fn shape(&self, name: &str) -> Result<Shape, ProgramError> {
@@ -199,30 +217,155 @@ impl Bench {
     }
 }
 
-fn headline(about: &str, cores: usize, limits: &Limits) -> String {
-    let mut more = String::new();
-    for product in &limits.products {
-        let bench::Product { rows, inner, columns, dtype, flops } = product;
-        let rate =
-            flops.map_or_else(|| "too slow to try".into(), |it| format!("{:.0} GFLOP/s", it / 1e9));
-        let _ = writeln!(more, "[{rows}, {inner}] · [{inner}, {columns}] in {dtype}: {rate}");
+/// All that a bench prints: a table, or lines of JSON.
+struct Told {
+    json: bool,
+    device: Name,
+    /// The device's name and the number of cores.
+    about: String,
+    phases: usize,
+    failed: usize,
+}
+
+impl Told {
+    /// Says what is measured on which device.
+    fn new(
+        asked: &Bench,
+        about: Option<&Description>,
+        compute: Compute,
+    ) -> Result<Self, ProgramError> {
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        let name = about.map_or_else(|| asked.device.to_string(), Description::headline);
+        let told = Told {
+            json: asked.json,
+            device: asked.device,
+            about: format!("{name}, {cores} cores"),
+            phases: 0,
+            failed: 0,
+        };
+        if told.json {
+            let kernels = if asked.reference { "reference" } else { "fast" };
+            say("program", program(kernels))?;
+            let mut device =
+                about.map_or_else(|| json!({ "device": told.device }), |about| json!(about));
+            device["cores"] = cores.into();
+            device["dtype"] = compute.to_string().into();
+            say("device", device)?;
+        }
+        Ok(told)
     }
-    let launch = limits.launch.map(|it| format!(", a launch takes {:.1} µs", 1e6 * it));
-    let launch = launch.unwrap_or_default();
-    format!(
-        "{about}, {cores} cores; a product reaches {:.0} GFLOP/s, a copy {:.1} GB/s{launch}\n{more}\n{:<14}{:<10}{:>12}{:>11}{:>10}{:>7}{:>16}{:>13}{:>11}\n",
-        limits.flops / 1e9,
-        limits.bandwidth / 1e9,
-        "model",
-        "phase",
-        "per second",
-        "median s",
-        "spread %",
-        "cores",
-        "of the product",
-        "of the copy",
-        "peak",
-    )
+
+    fn say(&self, event: &str, fact: &Value) -> Result<(), ProgramError> {
+        say(event, Of { device: self.device, fact })
+    }
+
+    fn limits(&self, limits: &Limits) -> Result<(), ProgramError> {
+        let Limits { flops, bandwidth, launch, .. } = limits;
+        if self.json {
+            let limits = json!({ "flops": flops, "bandwidth": bandwidth, "launch": launch });
+            return self.say("limits", &limits);
+        }
+        let launch = launch.map(|it| format!(", a launch takes {:.1} µs", 1e6 * it));
+        let text = format!(
+            "{}; a product reaches {:.0} GFLOP/s, a copy {:.1} GB/s{}\n",
+            self.about,
+            flops / 1e9,
+            bandwidth / 1e9,
+            launch.unwrap_or_default(),
+        );
+        print(&for_stdout(&text, 1))
+    }
+
+    /// A device on which a plain product or a copy fails may still compute a model. The shares of it are unknown.
+    fn without_limits(&mut self, failure: &Failure) -> Result<Limits, ProgramError> {
+        self.failed += 1;
+        let error = failure.to_string();
+        match self.json {
+            true => self.say("failed", &json!({ "phase": "limits", "error": error }))?,
+            false => print(&format!("a plain product or a copy failed: {error}\n"))?,
+        }
+        Ok(Limits { flops: f64::NAN, bandwidth: f64::NAN, launch: None, products: Vec::new() })
+    }
+
+    fn product(&self, product: &Product) -> Result<(), ProgramError> {
+        if self.json {
+            return self.say("product", &json!(product));
+        }
+        let Product { rows, inner, columns, dtype, flops, error } = product;
+        let rate = match (flops, error) {
+            (Some(flops), _) => format!("{:.0} GFLOP/s", flops / 1e9),
+            (None, Some(error)) => format!("failed: {error}"),
+            (None, None) => "too slow to try".into(),
+        };
+        print(&format!("[{rows}, {inner}] · [{inner}, {columns}] in {dtype}: {rate}\n"))
+    }
+
+    /// Prints the table's head.
+    fn head(&self) -> Result<(), ProgramError> {
+        if self.json {
+            return Ok(());
+        }
+        print(&format!(
+            "\n{:<14}{:<10}{:>12}{:>11}{:>10}{:>7}{:>16}{:>13}{:>11}\n",
+            "model",
+            "phase",
+            "per second",
+            "median s",
+            "spread %",
+            "cores",
+            "of the product",
+            "of the copy",
+            "peak",
+        ))
+    }
+
+    fn heard(
+        &mut self,
+        shape: &str,
+        heard: Heard<'_>,
+        limits: &Limits,
+    ) -> Result<(), ProgramError> {
+        match heard {
+            Heard::Phase(measured) => {
+                self.phases += 1;
+                match self.json {
+                    true => self.say("phase", &as_json(measured, limits)),
+                    false => print(&line(measured, limits)),
+                }
+            }
+            Heard::Whole(measured) if self.json => {
+                match measured.parts.len() + measured.kernels.len() > 0 {
+                    true => self.say("detail", &detail_as_json(measured)),
+                    false => Ok(()),
+                }
+            }
+            Heard::Whole(measured) => print(&detail(measured)),
+            Heard::Failed(phase, sizes, error) => {
+                self.failed += 1;
+                let phase = phase.name();
+                if self.json {
+                    let failed = json!({
+                        "shape": shape, "phase": phase, "sizes": sizes, "error": error.to_string(),
+                    });
+                    return self.say("failed", &failed);
+                }
+                print(&format!("{shape:<14}{phase:<10}failed: {error}\n"))
+            }
+        }
+    }
+
+    /// Says how the bench ended, and returns the exit code.
+    fn end(&self, began: Instant) -> Result<u8, ProgramError> {
+        let (passed, seconds) = (self.failed == 0, began.elapsed().as_secs_f64());
+        if self.json {
+            let Told { phases, failed, .. } = self;
+            say(
+                "summary",
+                json!({ "passed": passed, "phases": phases, "failed": failed, "seconds": seconds }),
+            )?;
+        }
+        Ok(u8::from(!passed))
+    }
 }
 
 fn line(measured: &Measured, limits: &Limits) -> String {
@@ -234,7 +377,7 @@ fn line(measured: &Measured, limits: &Limits) -> String {
             |of| format!("{:.0} %", 100.0 * of / measured.median() / limit),
         )
     };
-    let mut text = format!(
+    format!(
         "{:<14}{:<10}{:>12}{:>11.3}{:>10.0}{:>7}{:>16}{:>13}{:>11}\n",
         measured.shape,
         measured.phase.name(),
@@ -245,8 +388,12 @@ fn line(measured: &Measured, limits: &Limits) -> String {
         share(measured.flops, limits.flops),
         share(measured.bytes, limits.bandwidth),
         measured.peak_bytes.map_or_else(|| "–".into(), gibibytes),
-    );
-    // These kernels take most of a GPU's time.
+    )
+}
+
+/// Writes the kernels that take most of a GPU's time, and the parts of a step.
+fn detail(measured: &Measured) -> String {
+    let mut text = String::new();
     for (name, count, seconds) in measured.kernels.iter().take(5) {
         let name = name.rsplit("::").nth(1).unwrap_or(name);
         let _ = writeln!(text, "{:<14}{seconds:.3} s in {count} launches of {name}", "");
@@ -268,6 +415,16 @@ fn as_json(measured: &Measured, limits: &Limits) -> Value {
     let share = |of: Option<f64>, limit: f64| of.map(|of| of / measured.median() / limit);
     object["share_of_product"] = json!(share(measured.flops, limits.flops));
     object["share_of_copy"] = json!(share(measured.bytes, limits.bandwidth));
-    object["parts"] = measured.parts.iter().cloned().map(|(name, it)| (name, json!(it))).collect();
+    // They come later, in a line of their own.
+    for later in ["parts", "kernels"] {
+        object.as_object_mut().map(|fields| fields.shift_remove(later));
+    }
     object
+}
+
+fn detail_as_json(measured: &Measured) -> Value {
+    let parts: Map<String, Value> =
+        measured.parts.iter().cloned().map(|(name, seconds)| (name, json!(seconds))).collect();
+    let Measured { shape, phase, sizes, kernels, .. } = measured;
+    json!({ "shape": shape, "phase": phase, "sizes": sizes, "parts": parts, "kernels": kernels })
 }

@@ -1,19 +1,21 @@
 //! The command `firebrick doctor`: lists the devices of this machine, and tests them.
 
-use std::{fmt::Write as _, io::Write as _};
+use std::{fmt::Write as _, io::Write as _, time::Instant};
 
 use clap::Args;
 use firebrick_device::{
-    Description, Kind, Name, OpenError, Precision, SuiteReport, compiled, describe,
+    CaseReport, Description, Kind, Name, OpenError, Precision, SuiteReport, compiled, describe,
     drivers::{System, Vendor, cards, driver},
     gibibytes, guard, list, missing, open, suite,
 };
 use firebrick_kernels::{Kernels, use_kernels};
 use serde::Serialize;
+use serde_json::json;
 
-use super::print;
+use super::{print, say};
 use crate::{
     ProgramError,
+    json::{Of, program},
     terminal::for_stdout,
     version::{commit, features, version},
 };
@@ -39,12 +41,12 @@ pub struct Doctor {
     /// Only print which drivers to install for each maker's card on each system
     #[arg(long, conflicts_with_all = ["device", "smoke", "suite", "json"])]
     drivers: bool,
-    /// Print the findings as one JSON object
+    /// Print the findings as one JSON object; with --suite or --smoke as JSON lines, each when it is known
     #[arg(long)]
     json: bool,
 }
 
-/// The findings about this machine.
+/// The findings about this machine. As JSON they have no reports, which are lines.
 #[derive(Serialize)]
 struct Findings {
     version: &'static str,
@@ -54,6 +56,7 @@ struct Findings {
     devices: Vec<Description>,
     /// The devices that can't be used, and what to do about each.
     missing: Vec<Missing>,
+    #[serde(skip)]
     reports: Vec<SuiteReport>,
 }
 
@@ -81,6 +84,11 @@ impl Doctor {
             missing: Vec::new(),
             reports: Vec::new(),
         };
+        let began = Instant::now();
+        if self.lines() {
+            let kernels = if self.reference { "reference" } else { "fast" };
+            say("program", program(kernels))?;
+        }
         let mut broken = false;
         for name in self.names(&mut findings.missing) {
             match self.look(name, &mut findings)? {
@@ -93,13 +101,26 @@ impl Doctor {
             }
         }
         findings.missing.extend(only_software(&findings.devices));
-        if self.json {
+        let passed = !broken && findings.reports.iter().all(|report| report.passed);
+        if self.lines() {
+            for missing in &findings.missing {
+                say("missing", missing)?;
+            }
+            let (devices, seconds) = (findings.devices.len(), began.elapsed().as_secs_f64());
+            say("summary", json!({ "passed": passed, "devices": devices, "seconds": seconds }))?;
+        } else if self.json {
             let text = serde_json::to_string_pretty(&findings).unwrap_or_default();
             print(&format!("{text}\n"))?;
         } else {
             print(&for_stdout(&summary(&findings, self.device.is_none()), 10))?;
         }
-        Ok(u8::from(broken || findings.reports.iter().any(|report| !report.passed)))
+        Ok(u8::from(!passed))
+    }
+
+    /// Tells whether each finding is a line of its own. A driver may hang or end the process in the middle of a
+    /// suite, and an object at the end would then be lost with all that was found.
+    fn lines(&self) -> bool {
+        self.json && (self.suite || self.smoke)
     }
 
     /// Opens and describes a device, and tries it if asked to. The outer error is that of printing.
@@ -120,27 +141,48 @@ impl Doctor {
         if !self.json {
             print(&for_stdout(&shown(&description), 10))?;
         }
-        findings.devices.push(description);
         let mut cases = match (self.suite, self.smoke) {
             (true, _) => suite::cases(),
             (false, true) => suite::smoke(),
-            (false, false) => return Ok(Ok(())),
+            (false, false) => {
+                findings.devices.push(description);
+                return Ok(Ok(()));
+            }
         };
         if let Some(text) = &self.cases {
             cases.retain(|case| case.name.contains(text));
         }
-        // With --json, standard output has the JSON alone, so the lines of cases go to standard error.
-        let say = &mut |case: &firebrick_device::CaseReport| {
-            let _ = match self.json {
-                true => writeln!(std::io::stderr(), "{name}  {case}"),
-                false => writeln!(std::io::stdout(), "  {case}"),
-            };
+        if self.lines() {
+            // The next case after the last reported one is the case in which a process died.
+            let names = cases.iter().map(|case| format!("{} {}", case.name, case.precision));
+            let mut about = json!(description);
+            about["cases"] = names.collect();
+            say("device", about)?;
+        }
+        findings.devices.push(description);
+        let mut printed = Ok(());
+        let heard = &mut |case: &CaseReport| {
+            if printed.is_err() {
+                return;
+            }
+            if self.json {
+                let _ = writeln!(std::io::stderr(), "{name}  {case}");
+                printed = say("case", Of { device: name, fact: case });
+            } else {
+                printed = print(&format!("  {case}\n"));
+            }
         };
-        let report = match suite::run(name, &device, &cases, say) {
+        let report = match suite::run(name, &device, &cases, heard) {
             Ok(report) => report,
             Err(failure) => return Ok(Err(broken(failure))),
         };
-        if !self.json {
+        printed?;
+        if self.json {
+            let SuiteReport { passed, seconds, .. } = report;
+            let about =
+                json!({ "passed": passed, "verdicts": report.verdicts(), "seconds": seconds });
+            say("suite", Of { device: name, fact: &about })?;
+        } else {
             print(&format!("  {}\n", report.summary()))?;
         }
         findings.reports.push(report);

@@ -9,37 +9,64 @@ use firebrick_train::TrainError;
 
 use crate::{Error, Result};
 
-/// A clock that runs work once to warm up and then so many times, and keeps the time of each run.
+/// The times of a phase.
+pub(super) struct Times {
+    /// The seconds of the run that does not count.
+    pub(super) first: f64,
+    /// The seconds of the other runs, ascending.
+    pub(super) seconds: Vec<f64>,
+    /// The number of cores that were busy, in the mean over the runs.
+    pub(super) cores: Option<f64>,
+    /// The most memory that the process held, in bytes.
+    pub(super) peak_bytes: Option<u64>,
+}
+
+/// A clock that runs work once to warm up and then so many times, and tells the time of each run.
 pub(super) struct Clock<'a> {
     device: &'a Device,
     runs: usize,
-    seconds: Vec<f64>,
-    busy: Option<f64>,
+    timed: Box<dyn FnMut(usize, Times) + 'a>,
     pub(super) kernels: Vec<(String, usize, f64)>,
 }
 
 impl<'a> Clock<'a> {
-    pub(super) fn new(device: &'a Device, runs: usize) -> Self {
-        Clock { device, runs, seconds: Vec::new(), busy: None, kernels: Vec::new() }
+    /// `timed` gets the units of a run and the times, before the kernels are timed.
+    pub(super) fn new(
+        device: &'a Device,
+        runs: usize,
+        timed: impl FnMut(usize, Times) + 'a,
+    ) -> Self {
+        Clock { device, runs, timed: Box::new(timed), kernels: Vec::new() }
     }
 
-    pub(super) fn time(&mut self, mut work: impl FnMut() -> Result<()>) -> Result<()> {
+    /// Runs `work`, which does so many units each time.
+    pub(super) fn time(
+        &mut self,
+        units: usize,
+        mut work: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
         // The memory of an earlier phase is given back, and the peak so far is forgotten, if the system allows
         // it.
         give_memory_back();
         let _ = fs::write("/proc/self/clear_refs", "5");
         let mut once = || {
-            work()?;
-            self.device.sync().map_err(|error| Error::Train(TrainError::Device(error.to_string())))
-        };
-        once()?;
-        let before = processor_seconds();
-        for _ in 0..self.runs.max(1) {
             let began = Instant::now();
-            once()?;
-            self.seconds.push(began.elapsed().as_secs_f64());
+            work()?;
+            let done = self.device.sync();
+            done.map_err(|error| Error::Train(TrainError::Device(error.to_string())))?;
+            Ok::<_, Error>(began.elapsed().as_secs_f64())
+        };
+        let first = once()?;
+        let before = processor_seconds();
+        let mut seconds = Vec::new();
+        for _ in 0..self.runs.max(1) {
+            seconds.push(once()?);
         }
-        let after = processor_seconds();
+        let busy = processor_seconds().zip(before).map(|(after, before)| after - before);
+        let all: f64 = seconds.iter().sum();
+        seconds.sort_by(f64::total_cmp);
+        let (cores, peak_bytes) = (busy.map(|busy| busy / all), peak_rss_bytes());
+        (self.timed)(units, Times { first, seconds, cores, peak_bytes });
         if *self.device != Device::flex() {
             let (done, seen) = firebrick_kernels::timed_launches(&mut once);
             done?;
@@ -48,15 +75,7 @@ impl<'a> Clock<'a> {
             self.kernels = kernels.collect();
             self.kernels.sort_by(|a, b| b.2.total_cmp(&a.2));
         }
-        self.busy = after.zip(before).map(|(after, before)| after - before);
         Ok(())
-    }
-
-    /// Returns the seconds of each run, ascending; the cores; and the peak of the memory.
-    pub(super) fn read(mut self) -> (Vec<f64>, Option<f64>, Option<u64>) {
-        let all: f64 = self.seconds.iter().sum();
-        self.seconds.sort_by(f64::total_cmp);
-        (self.seconds, self.busy.map(|busy| busy / all), peak_rss_bytes())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Distribution, Tensor};
+use firebrick_device::guard;
 use firebrick_kernels::{Compute, product, together};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -33,8 +34,10 @@ pub struct Product {
     /// The format of both factors; the product is f32.
     pub dtype: String,
     /// Floating-point operations per second; `None` if one product would take half a second or more at
-    /// [`Limits::flops`].
+    /// [`Limits::flops`], or failed.
     pub flops: Option<f64>,
+    /// The device's words, if the product failed.
+    pub error: Option<String>,
 }
 
 /// The shapes of Qwen2.5-0.5B, in a decode step and in an update, the head's too; and one shape that fills any
@@ -92,8 +95,9 @@ impl Limits {
         Limits { flops, bandwidth, launch, products: Vec::new() }
     }
 
-    /// Also measures the products of a model's shapes, in each format that the device computes.
-    pub fn with_products(mut self, device: &Device) -> Self {
+    /// Also measures the products of a model's shapes, in each format that the device computes. `heard` gets each
+    /// result when it is done.
+    pub fn with_products(mut self, device: &Device, heard: &mut dyn FnMut(&Product)) -> Self {
         let device = device.clone().inner();
         for compute in [Compute::F32, Compute::Bf16, Compute::F16] {
             if compute != Compute::F32
@@ -104,21 +108,30 @@ impl Limits {
             for [rows, inner, columns] in SHAPES {
                 let work = 2.0 * (rows * inner * columns) as f64;
                 // Some devices are far from their limit in flat shapes, and software devices in all shapes.
-                let flops = (work / self.flops < 0.5).then(|| {
-                    let of = |shape: [usize; 2]| {
-                        let x = Tensor::<2>::random(shape, Distribution::Default, &device);
-                        x.cast(compute.dtype())
-                    };
-                    let (x, y) = (of([rows, inner]), of([inner, columns]));
-                    let multiply = || {
-                        let z = together(&device, || product(x.clone(), y.clone(), compute));
-                        let _ = device.sync();
-                        drop(z);
-                    };
-                    work / best(multiply)
+                let measured = (work / self.flops < 0.5).then(|| {
+                    guard(|| {
+                        let of = |shape: [usize; 2]| {
+                            let x = Tensor::<2>::random(shape, Distribution::Default, &device);
+                            x.cast(compute.dtype())
+                        };
+                        let (x, y) = (of([rows, inner]), of([inner, columns]));
+                        let multiply = || {
+                            let z = together(&device, || product(x.clone(), y.clone(), compute));
+                            let _ = device.sync();
+                            drop(z);
+                        };
+                        work / best(multiply)
+                    })
                 });
+                let (flops, error) = match measured {
+                    Some(Ok(flops)) => (Some(flops), None),
+                    Some(Err(failure)) => (None, Some(failure.to_string())),
+                    None => (None, None),
+                };
                 let dtype = compute.to_string();
-                self.products.push(Product { rows, inner, columns, dtype, flops });
+                let product = Product { rows, inner, columns, dtype, flops, error };
+                heard(&product);
+                self.products.push(product);
             }
         }
         self

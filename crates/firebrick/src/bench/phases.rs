@@ -24,7 +24,6 @@ const STEP: [usize; 4] = [8, 8, 6, 64];
 /// The work of all phases.
 pub(super) struct Phases<'a> {
     shape: &'a Shape,
-    sizes: Sizes,
     policy: Option<Decoder>,
     pieces: Pieces,
     sample_on: SampleOn,
@@ -35,34 +34,48 @@ pub(super) struct Phases<'a> {
 impl<'a> Phases<'a> {
     pub(super) fn new(
         shape: &'a Shape,
-        sizes: Sizes,
         policy: Decoder,
         pieces: Pieces,
         sample_on: SampleOn,
         seed: Seed,
     ) -> Self {
-        Phases { shape, sizes, policy: Some(policy), pieces, sample_on, seed, parts: Vec::new() }
+        Phases { shape, policy: Some(policy), pieces, sample_on, seed, parts: Vec::new() }
     }
 
-    /// Does the work of a phase under the clock, and returns its number of units.
-    pub(super) fn measure(&mut self, phase: Phase, clock: &mut Clock<'_>) -> Result<usize> {
-        let Sizes { rows, completion, .. } = self.sizes;
+    /// Does the work of a phase under the clock.
+    pub(super) fn measure(
+        &mut self,
+        phase: Phase,
+        sizes: Sizes,
+        clock: &mut Clock<'_>,
+    ) -> Result<()> {
+        let Sizes { rows, completion, .. } = sizes;
         match phase {
-            Phase::Rollout => self.rollout([rows, 1], |_| completion, clock),
-            Phase::Groups => self.rollout([(rows / 8).max(1), 8.min(rows)], |_| completion, clock),
+            Phase::Rollout => self.rollout([rows, 1], sizes, |_| completion, clock),
+            Phase::Groups => {
+                self.rollout([(rows / 8).max(1), 8.min(rows)], sizes, |_| completion, clock)
+            }
             Phase::Spread => {
                 let least = (completion / 16).max(1);
                 // Neighbours differ, so that no order of the rows is better than another.
                 let length = |row: usize| {
                     least + (row * 37 % rows) * (completion - least) / (rows - 1).max(1)
                 };
-                self.rollout([rows, 1], length, clock)
+                self.rollout([rows, 1], sizes, length, clock)
             }
-            Phase::Update => self.update(usize::MAX, clock),
-            Phase::Recompute => self.update(0, clock),
+            Phase::Update => self.update(usize::MAX, sizes, clock),
+            Phase::Recompute => self.update(0, sizes, clock),
             Phase::Step => self.step(clock),
             Phase::Verify => verify(clock),
         }
+    }
+
+    /// Draws the weights anew if a phase that failed has lost them.
+    pub(super) fn renew(&mut self, draw: impl Fn() -> Result<Decoder>) -> Result<()> {
+        if self.policy.is_none() {
+            self.policy = Some(draw()?);
+        }
+        Ok(())
     }
 
     /// Returns the trainer's times of the last step.
@@ -71,30 +84,33 @@ impl<'a> Phases<'a> {
     }
 
     fn policy(&self) -> &Decoder {
-        self.policy.as_ref().expect("it is put back")
+        self.policy.as_ref().expect("it is put back, or drawn anew")
     }
 
     fn rollout(
         &self,
         [prompts, group_size]: [usize; 2],
+        sizes: Sizes,
         length: impl Fn(usize) -> usize,
         clock: &mut Clock<'_>,
-    ) -> Result<usize> {
-        let engine = &mut self.engine(self.sizes.rows);
+    ) -> Result<()> {
+        let engine = &mut self.engine(sizes.rows);
         let requests: Vec<GroupRequest> = (0..prompts)
             .flat_map(|row| {
-                let prompt = (row as u64, self.prompt(row as u64, self.sizes.prompt));
+                let prompt = (row as u64, self.prompt(row as u64, sizes.prompt));
                 GroupRequest::of_prompts([prompt], group_size, &drawn(length(row)), self.seed)
             })
             .enumerate()
             .map(|(id, request)| GroupRequest { id: id as u64, ..request })
             .collect();
-        clock.time(|| generate(engine, requests.clone(), &mut |_| ()).map_err(failed).map(drop))?;
-        Ok((0..prompts).map(length).sum::<usize>() * group_size)
+        let units = (0..prompts).map(length).sum::<usize>() * group_size;
+        clock.time(units, || {
+            generate(engine, requests.clone(), &mut |_| ()).map_err(failed).map(drop)
+        })
     }
 
-    fn update(&mut self, whole_layers: usize, clock: &mut Clock<'_>) -> Result<usize> {
-        let Sizes { rows, prompt, completion, .. } = self.sizes;
+    fn update(&mut self, whole_layers: usize, sizes: Sizes, clock: &mut Clock<'_>) -> Result<()> {
+        let Sizes { rows, prompt, completion, .. } = sizes;
         let samples: Vec<Sample> = (0..rows as u64)
             .map(|row| {
                 let tokens = self.prompt(rows as u64 + row, completion).tokens;
@@ -108,17 +124,16 @@ impl<'a> Phases<'a> {
         let micro_batch_tokens = self.shape.micro_batch_rows * (prompt + completion);
         let updater = updater(Cut { whole_layers, ..self.cut(micro_batch_tokens) });
         let mut optimizer = AdamW::new(OptimConfig::default());
-        clock.time(|| {
+        clock.time(rows * (prompt + completion), || {
             let policy = self.policy.take().expect("it was put back");
             let (policy, ..) =
                 updater.step(policy, &mut optimizer, &samples, 1e-6).map_err(Error::Train)?;
             self.policy = Some(policy);
             Ok(())
-        })?;
-        Ok(rows * (prompt + completion))
+        })
     }
 
-    fn step(&mut self, clock: &mut Clock<'_>) -> Result<usize> {
+    fn step(&mut self, clock: &mut Clock<'_>) -> Result<()> {
         let [prompts_per_step, group_size, prompt, length] = STEP;
         let policy = self.policy.take().expect("it was put back");
         let prompts =
@@ -173,7 +188,7 @@ impl<'a> Phases<'a> {
             midway: false,
         };
         let mut parts = Vec::new();
-        let timed = clock.time(|| {
+        let timed = clock.time(rows * length, || {
             let report = trainer.step(&mut ()).map_err(Error::Train)?;
             parts = report.metrics.0.into_iter().collect();
             Ok(())
@@ -182,7 +197,7 @@ impl<'a> Phases<'a> {
         timed?;
         parts.retain(|(name, _)| name.starts_with("time/"));
         self.parts = parts;
-        Ok(rows * length)
+        Ok(())
     }
 
     /// Cuts updates as a run does, with every layer kept whole.
@@ -208,7 +223,7 @@ impl<'a> Phases<'a> {
 }
 
 /// Judges answers such as an exam has, a hundred of each.
-fn verify(clock: &mut Clock<'_>) -> Result<usize> {
+fn verify(clock: &mut Clock<'_>) -> Result<()> {
     const ANSWERS: [[&str; 2]; 6] = [
         ["so the answer is \\boxed{\\frac{3}{4}}.", "0.75"],
         ["Therefore $x = 2\\sqrt{3}$, and \\boxed{2\\sqrt{3}}", "\\sqrt{12}"],
@@ -227,11 +242,10 @@ fn verify(clock: &mut Clock<'_>) -> Result<usize> {
         })
         .collect();
     let pairs: Vec<(&Prompt, &Completion)> = asked.iter().map(|(x, y)| (x, y)).collect();
-    clock.time(|| {
+    clock.time(pairs.len(), || {
         score_each(&verifier, &pairs);
         Ok(())
-    })?;
-    Ok(pairs.len())
+    })
 }
 
 /// Makes DAPO's update, without entropy and KL.
