@@ -16,9 +16,9 @@ use firebrick_models::{
 };
 use firebrick_train::{
     AdamW, Aggregation, Cispo, ClipRange, ConstantLr, Critic, CriticConfig, Cut, Dapo, Divisors,
-    Gae, Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, Moves, Objective,
-    OptimConfig, Others, PolicyLoss, Sample, TokenValues, UpdateReport, Updater, ValueHead,
-    ValueLoss, ValueModel, micro_batches,
+    Gae, Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, Moves, Objective, OptimConfig,
+    Others, PolicyLoss, Sample, TokenValues, UpdateReport, Updater, ValueHead, ValueLoss,
+    ValueModel, micro_batches,
 };
 use proptest::{
     collection::vec,

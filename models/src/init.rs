@@ -5,9 +5,8 @@ use burn::{
     tensor::{Device, Tensor, TensorData},
 };
 use firebrick_core::Seed;
-use rayon::prelude::*;
 
-use crate::{Base, CheckpointError, Decoder, DecoderConfig, base::frozen};
+use crate::{Base, CheckpointError, Decoder, DecoderConfig, base::frozen, normal::normals};
 
 /// The source of a decoder's parameters: a checkpoint or a seed.
 pub(crate) trait ParameterSource {
@@ -131,46 +130,5 @@ impl ParameterSource for Random {
             _ => 1.0 / (shape[0] as f64).sqrt(),
         };
         Ok(normals(self.seed.derive(path, &[]), deviation, count))
-    }
-}
-
-/// Draws `count` normal numbers of a deviation, on all cores. A number's position in the stream is its own, so the
-/// numbers do not depend on the cores.
-fn normals(seed: Seed, deviation: f64, count: usize) -> Vec<f32> {
-    let mut values = vec![0.0; count];
-    values.par_chunks_mut(PIECE).enumerate().for_each(|(piece, values)| {
-        let mut stream = seed.stream();
-        let first = (piece * PIECE) as u64;
-        for (position, value) in (first..).zip(values) {
-            // Box–Muller; 1 − u is in (0, 1], so the logarithm is finite.
-            let radius = (-2.0 * (1.0 - stream.uniform_at(2 * position)).ln()).sqrt();
-            let angle = std::f64::consts::TAU * stream.uniform_at(2 * position + 1);
-            *value = (radius * angle.cos() * deviation) as f32;
-        }
-    });
-    values
-}
-
-/// The numbers that one core draws at a time.
-const PIECE: usize = 1 << 16;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The random numbers of a model are part of a recipe's meaning. The expected ones are drawn one by one, each
-    /// from a stream of its own.
-    #[test]
-    fn the_numbers_of_a_matrix_do_not_depend_on_its_pieces() {
-        let seed = Seed::run(17).derive("layers.0.query", &[]);
-        let values = normals(seed, 0.02, 2 * PIECE + 77);
-
-        let ends = [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE - 1, 2 * PIECE, 2 * PIECE + 76];
-        for position in ends {
-            let uniform = |at| seed.stream().uniform_at(2 * position as u64 + at);
-            let radius = (-2.0 * (1.0 - uniform(0)).ln()).sqrt();
-            let normal = radius * (std::f64::consts::TAU * uniform(1)).cos();
-            assert_eq!(values[position], (normal * 0.02) as f32, "number {position}");
-        }
     }
 }

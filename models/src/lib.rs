@@ -61,6 +61,7 @@ mod mistral;
 mod mixer;
 mod mlp;
 mod names;
+mod normal;
 mod olmo;
 mod parameters;
 mod phi3;

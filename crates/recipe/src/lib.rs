@@ -68,8 +68,8 @@ pub use reward::{
 pub use sampling::{Dynamic, OnCap, Sampling, Surplus};
 pub use tables::{
     Advantage, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval, EvalSet,
-    Kernels, Kl, KlKind, Loss, LossKind, MomentType, OldLogprobs, Optim, OptimKind,
-    Recompute, Record, Rollout, Schedule, SharePrompts, Train, Warmup,
+    Kernels, Kl, KlKind, Loss, LossKind, MomentType, OldLogprobs, Optim, OptimKind, Recompute,
+    Record, Rollout, Schedule, SharePrompts, Train, Warmup,
 };
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.

@@ -585,8 +585,7 @@ impl Share {
             (a, b) => a.or(b),
         };
         let parts = other.seen.parts.into_iter();
-        let moved =
-            parts.map(|(indices, numbers)| (indices, numbers.map(|it| it.to_device(here))));
+        let moved = parts.map(|(indices, numbers)| (indices, numbers.map(|it| it.to_device(here))));
         self.seen.parts.extend(moved);
         self
     }

@@ -50,7 +50,10 @@ impl ValueLoss {
         };
         let free = loss_of(input.values.clone());
         let Some(clip) = self.clip else {
-            return ValueOutput { loss: sum_all(free * input.weights.clone()), clip_fraction: None };
+            return ValueOutput {
+                loss: sum_all(free * input.weights.clone()),
+                clip_fraction: None,
+            };
         };
         let old = &input.old_values;
         let bounded = input.values.clone().detach();

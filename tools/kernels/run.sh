@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Compiles every kernel of a program for real cards, on a machine without one:
+#
+#     tools/kernels/run.sh OUT PROGRAM
+#
+# PROGRAM is a firebrick with the features cuda and spirv. It does all the work of `doctor --suite` and a short
+# bench on stand-ins for cards, which compute nothing. Real compilers get every kernel: NVIDIA's ptxas for three
+# architectures, and Mesa's for AMD (RADV) and NVIDIA (NVK). The logs go to the folder OUT, and OUT/kernels.md gets
+# the registers, shared memory and spills of each kernel on each chip, and the launches of a decode step and of an
+# update. `table.py`, beside this script, says what counts as a fault.
+#
+# ptxas and libdevice come from PyPI, Mesa from Debian sid. Both are kept in $FIREBRICK_CI_CACHE (by default
+# ~/.cache/firebrick), and so is what ptxas made of each kernel. Nothing is installed.
+#
+# The exit code is 0 if there is no fault, 1 if there is one, and 77 if the compilers can't be had.
+set -euo pipefail
+export LC_ALL=C
+
+[ $# = 2 ] || { echo "usage: tools/kernels/run.sh OUT PROGRAM" >&2; exit 2; }
+mkdir -p "$1"
+out=$(cd "$1" && pwd) program=$(realpath "$2")
+[ -x "$program" ] || { echo "run.sh: '$2' is not a program" >&2; exit 2; }
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cache=${FIREBRICK_CI_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/firebrick}/kernels
+say() { echo "run.sh: $*" >&2; }
+
+# An A100, an H100, a GeForce RTX 5090.
+cuda="sm_80 sm_90 sm_120"
+# A Radeon RX 480, RX 6800, RX 7900, RX 9070, and the graphics unit of a Ryzen AI 300.
+amd="polaris10 navi21 navi31 gfx1201 strix1"
+# An RTX 3080 and an RTX 4090, by the numbers of their chips.
+nvidia="172 192"
+
+# ---- compilers ------------------------------------------------------------------------------
+
+if ! python=$(tools/venv.sh tools/kernels/ptxas.txt --no-deps) || ! mesa=$(tools/kernels/mesa.sh); then
+    say "the compilers can't be had; see above"
+    exit 77
+fi
+ptxas=$(find "${python%/bin}" -type f -name ptxas)
+toolkit=$(find "${python%/bin}" -type f -path '*/nvvm/libdevice/libdevice.10.bc')
+toolkit=${toolkit%/nvvm/libdevice/*}
+mesa_libraries=$mesa/usr/lib/x86_64-linux-gnu
+[ -d "$mesa_libraries" ] || { say "this is for x86-64"; exit 77; }
+
+# The stand-in driver and the layer are small, so they are compiled each time.
+made=$out/made
+rm -rf "$made"
+mkdir -p "$made"
+compile() { "${CC:-cc}" -shared -fPIC -O2 -fvisibility=hidden -Wall -Wextra -Werror "$@" -lpthread; }
+compile -Wno-misleading-indentation -o "$made/libcuda.so" tools/kernels/driver.c
+compile -I"$mesa/usr/include" -o "$made/libpipelines.so" tools/kernels/layer.c
+cat >"$made/pipelines.json" <<'JSON'
+{ "file_format_version": "1.2.0", "layer": { "name": "VK_LAYER_FIREBRICK_pipelines", "type": "GLOBAL",
+  "library_path": "./libpipelines.so", "api_version": "1.3.0", "implementation_version": "1",
+  "description": "Statistics of compute pipelines" } }
+JSON
+for driver in radeon nouveau; do
+    printf '{ "file_format_version": "1.0.0", "ICD": { "api_version": "1.4.0", "library_path": "%s" } }\n' \
+        "$mesa_libraries/libvulkan_$driver.so" >"$made/$driver.json"
+done
+{
+    "$ptxas" --version | sed -n 's/.*release.*, V\(.*\)/ptxas \1/p'
+    echo "Mesa $(cat "$mesa/made")"
+} >"$made/versions"
+
+# ---- runs -----------------------------------------------------------------------------------
+
+# The program must find neither settings nor kernels of another run.
+clean() { env -i PATH="$PATH" LC_ALL=C HOME="$work/home" XDG_CACHE_HOME="$work/home" XDG_RUNTIME_DIR="$work/home" "$@"; }
+
+# Runs the program on the stand-in for the card $1.
+on_cuda() {
+    local card=$1
+    shift
+    clean CUDA_PATH="$toolkit" LD_LIBRARY_PATH="$made" STAND_IN_ARCH="$card" STAND_IN_OUT="$work" "$program" "$@" \
+        --device cuda:0
+}
+
+# Runs the program on Mesa's driver $1, with the shim $2 that stands in for a card, and the variable $3 that names
+# its chip. Mesa's libraries go before this system's. A shader that was compiled before would have no statistics.
+on_mesa() {
+    local driver=$1 shim=$2 chip=$3 system=/usr/lib/x86_64-linux-gnu:/lib/x86_64-linux-gnu
+    shift 3
+    clean "$chip" VK_DRIVER_FILES="$made/$driver.json" VK_LAYER_PATH="$made" NODEVICE_SELECT=1 \
+        VK_INSTANCE_LAYERS=VK_LAYER_FIREBRICK_pipelines PIPELINES_OUT="$work/pipelines" \
+        MESA_SHADER_CACHE_DISABLE=true RADV_DEBUG=nocache \
+        "$mesa/usr/lib64/ld-linux-x86-64.so.2" --library-path "$mesa_libraries:$system" \
+        --preload "$mesa_libraries/lib${shim}_noop_drm_shim.so" "$program" "$@" --device vulkan:0
+}
+
+# Does the work $2 on the chip $1, in a folder of that name. The folder gets what the program printed, its exit
+# code and its seconds.
+job() {
+    local chip=$1 kind=$2 arguments began code=0
+    work=$out/$chip/$kind
+    rm -rf "$work"
+    mkdir -p "$work/home"
+    case $kind in
+        suite) arguments=(doctor --suite --json) ;;
+        # The launches of a step depend on neither the number of rows nor the length. Weights and limits are
+        # the longest part of it.
+        bench) arguments=(bench qwen2.5-0.5b --phases "rollout@64x32+32,update@64x32+32" --dtype bfloat16 --runs 1 --json) ;;
+    esac
+    cd "$work/home"
+    began=$(date +%s%3N)
+    case $chip in
+        sm_*) set -- on_cuda "$chip" ;;
+        [a-z]*) set -- on_mesa radeon amdgpu "AMDGPU_GPU_ID=$chip" ;;
+        *) set -- on_mesa nouveau nouveau "NOUVEAU_CHIPSET=$chip" ;;
+    esac
+    "$@" "${arguments[@]}" >"$work/said" 2>"$work/log" || code=$?
+    echo "$code $(($(date +%s%3N) - began))" >"$work/ended"
+    say "$chip, $kind: ended with $code"
+}
+
+# A bench measures the host too, so one of them has the machine for itself.
+job sm_90 bench
+# A program generates its kernels on one core.
+export -f job clean on_cuda on_mesa say
+export out made mesa mesa_libraries program toolkit
+{
+    for chip in $cuda; do echo "$chip suite"; done
+    for chip in $nvidia $amd; do echo "$chip suite"; done
+    echo "sm_80 bench"
+    echo "sm_120 bench"
+} | xargs -P "$(nproc)" -L 1 timeout -k 20 1200 bash -c 'set -euo pipefail; job "$1" "$2"' job
+
+# ---- what came of it ------------------------------------------------------------------------
+
+began=$SECONDS
+folders=()
+for chip in $cuda; do folders+=("$out/$chip/suite" "$out/$chip/bench"); done
+"$python/python" tools/kernels/assemble.py "$ptxas" "$cache/assembled" "${folders[@]}"
+say "ptxas took $((SECONDS - began)) s"
+"$python/python" tools/kernels/table.py "$out"

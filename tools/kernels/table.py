@@ -1,0 +1,366 @@
+"""Tells what tools/kernels/run.sh found: python tools/kernels/table.py OUT
+
+OUT has a folder for each chip, and in it one for each run. OUT/kernels.md gets the tables that are committed as
+benches/gpu/kernels.md: they are equal for equal kernels and compilers. The times are only printed, and so are the
+faults. The exit code is 1 if there is a fault:
+
+- a program that ended in another way than expected, or that found no device;
+- a case of the suite that broke, unless it broke over values: the stand-ins compute nothing, so all values are
+  zeros, and cases that fail are as they should be;
+- a kernel that a compiler refused, or at which it died;
+- a launch, a copy or a recording that the real driver would have refused;
+- one of our own kernels that keeps registers in memory, or has a stack there. burn's kernels are only listed.
+"""
+
+import collections
+import json
+import pathlib
+import re
+import sys
+
+# What a case says that broke over values. With zeros for scores, a router sends all tokens to the same experts, and
+# the others have no gradient.
+OF_VALUES = {"a parameter has no gradient"}
+# To fit one more cube on a multiprocessor, ptxas sometimes keeps a few numbers of a unit in memory, of its own
+# accord and with registers left. More than this was not meant.
+FEW_BYTES = 32
+# Our kernels that need a stack, with the reason.
+STACKS = {"truncated": "it counts in bins whose number is known only at run time"}
+
+SM = {  # of the cards of driver.c: units, registers, bytes of shared memory and cubes of one multiprocessor
+    "sm_80": (2048, 65536, 164 << 10, 32),
+    "sm_90": (2048, 65536, 228 << 10, 32),
+    "sm_120": (1536, 65536, 100 << 10, 24),
+}
+NAMES = {"172": "NVK GA102", "192": "NVK AD102"}
+PLANE = 32  # units, on NVIDIA's cards
+LAYERS = 24  # of the model of the bench
+MICRO_BATCHES = 8  # of its update
+
+
+class Seen:
+    """What a compiler made of one variant of a kernel."""
+
+    def __init__(self, name, registers, shared, waves, spilled, stack, seconds):
+        self.name, self.registers, self.shared, self.waves = name, registers, shared, waves
+        self.spilled, self.stack, self.seconds = spilled, stack, seconds
+
+
+def main(out):
+    out = pathlib.Path(out)
+    own = own_names()
+    faults, seen, times = [], {}, []
+    for chip in chips(out):
+        seen[chip] = []
+        for folder in sorted(path for path in (out / chip).iterdir() if path.is_dir()):
+            where = f"{chip}, {folder.name}"
+            faults += [f"{where}: {fault}" for fault in ended(folder)]
+            if chip in SM:
+                found, more, generated = of_cuda(folder, chip)
+            else:
+                found, more, generated = of_mesa(folder)
+            faults += [f"{where}: {fault}" for fault in more]
+            seen[chip] += found
+            times.append((where, seconds_of(folder), found, generated))
+        faults += [f"{chip}: {fault}" for fault in memory(seen[chip], own)]
+    text, host = launches(out / "sm_90" / "bench", own, faults)
+    (out / "kernels.md").write_text(document(out, seen, own, text))
+    print_times(times, own, host)
+    if faults:
+        print(f"\n{len(faults)} faults:")
+        print("\n".join(f"  {fault}" for fault in faults))
+        sys.exit(1)
+    print("\nno faults")
+
+
+def chips(out):
+    """NVIDIA's by ptxas first, then AMD's in the order of their age, then NVIDIA's by Mesa."""
+    order = [*SM, "polaris10", "navi21", "navi31", "gfx1201", "strix1", *NAMES]
+    return [chip for chip in order if (out / chip).is_dir()]
+
+
+def own_names():
+    """The kernels of this project, by their sources."""
+    names = set()
+    for path in pathlib.Path("crates/kernels/src").rglob("*.rs"):
+        # Other attributes may stand between the one that makes a kernel and the function.
+        names |= set(re.findall(r"#\[cube\(launch\w*[^\]]*\)\]\s*(?:#\[[^\n]*\]\s*)*(?:pub\S*\s+)?fn\s+(\w+)", path.read_text()))
+    assert "attend" in names, "crates/kernels has no kernel 'attend'; do kernels look different now?"
+    return names
+
+
+def plain(name):
+    """cubecl ends a name with a hash of the variant."""
+    return re.sub(r"_[0-9a-f]{8}$", "", name)
+
+
+def owner(name, own):
+    """The kernel of ours that a name is of, or none. Behind it there are the types of its numbers."""
+    return max((it for it in own if name == it or re.match(rf"{it}_[a-z]+_[a-z]+\d+(_|$)", name)), key=len, default=None)
+
+
+# ---- how the runs ended ---------------------------------------------------------------------
+
+
+def ended(folder):
+    code, _ = (folder / "ended").read_text().split() if (folder / "ended").exists() else ("no", 0)
+    events = [json.loads(line) for line in (folder / "said").read_text().splitlines() if line.startswith("{")]
+    last = " ".join((folder / "log").read_text().splitlines()[-1:])
+    # The suite ends with 1 if a case failed, and here nearly all fail.
+    if code not in ("0", "1") or not any(event["event"] == "summary" for event in events):
+        yield f"the program ended with code {code}: {last}"
+    cases = [event for event in events if event["event"] == "case"]
+    phases = [event for event in events if event["event"] in ("phase", "failed")]
+    if not cases and not phases:
+        yield f"nothing ran: {last}"
+    for case in cases:
+        if case["outcome"] == "broken" and case["message"] not in OF_VALUES:
+            yield f"case {case['name']} in {case['precision']} broke: {case['message']}"
+    for phase in phases:
+        if phase["event"] == "failed":
+            yield f"phase {phase['phase']} failed: {phase['error']}"
+
+
+def seconds_of(folder):
+    return int((folder / "ended").read_text().split()[1]) / 1e3 if (folder / "ended").exists() else 0.0
+
+
+# ---- what the compilers made ----------------------------------------------------------------
+
+
+def rows(path):
+    return [line.split("\t") for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def of_cuda(folder, chip):
+    faults = [row[0] for row in rows(folder / "violations")]
+    names = {row[0]: row[1] for row in rows(folder / "modules")}
+    generated = [(row[1], float(row[4]) / 1e6) for row in rows(folder / "modules")]
+    shapes = collections.defaultdict(set)
+    for row in rows(folder / "launches"):
+        if row[0] == "key":
+            *_, x, y, z, shared = map(int, row[4:])
+            shapes[row[2]].add((x * y * z, shared))
+    found = []
+    for module, seconds, registers, stack, stores, loads, error in rows(folder / "assembled"):
+        name = names[module]
+        if error:
+            faults.append(f"ptxas refused {name} ({folder.name}/{int(module):04}.ptx): {error}")
+            continue
+        spilled = max(int(stores), int(loads))
+        at_once, most = [], 0
+        for units, shared in shapes[module]:
+            cubes = resident(chip, units, int(registers), shared)
+            if not cubes:
+                faults.append(f"{name} has {registers} registers in each of {units} units, which do not fit")
+            at_once.append(cubes * -(-units // PLANE))
+            most = max(most, shared)
+        waves = min(at_once, default=None)
+        found.append(Seen(name, int(registers), most, waves, spilled, max(int(stack) - spilled, 0), float(seconds)))
+    missing = len(names) - len(rows(folder / "assembled"))
+    if missing:
+        faults.append(f"{missing} kernels were not assembled")
+    return found, faults, generated
+
+
+def resident(chip, units, registers, shared):
+    """The cubes that a multiprocessor holds at once. Registers are given to planes in pieces of 256."""
+    all_units, all_registers, all_shared, cubes = SM[chip]
+    planes = -(-units // PLANE)
+    of_plane = -(-registers * PLANE // 256) * 256
+    return min(all_units // (planes * PLANE), all_registers // (of_plane * planes), all_shared // (shared + 1024), cubes)
+
+
+def of_mesa(folder):
+    found, faults, begun = [], [], None
+    for row in rows(folder / "pipelines"):
+        if row[0] == "begin":
+            begun = row[1]
+            continue
+        begun = None
+        if row[0] == "refused":
+            faults.append(f"the driver refused {row[1]}: result {row[2]}")
+            continue
+        _, name, milliseconds, *rest = row
+        value = dict(part.rsplit("=", 1) for part in rest)
+        number = lambda *keys: max(int(float(value.get(key, 0))) for key in keys)
+        found.append(Seen(
+            name,
+            number("VGPRs", "Number of GPRs"),
+            number("LDS size"),
+            number("Subgroups per SIMD", "Max warps/SM"),
+            4 * number("Spilled VGPRs", "Spills to memory"),
+            number("Scratch size", "SLM size"),
+            float(milliseconds) / 1e3,
+        ))
+    if begun:
+        faults.append(f"the compiler died at {begun}")
+    if not found:
+        faults.append("no kernel was compiled")
+    # wgpu has two of its own.
+    return [it for it in found if it.name != "main"], faults, []
+
+
+def memory(found, own):
+    for it in found:
+        kernel = owner(plain(it.name), own)
+        if kernel and it.spilled > FEW_BYTES:
+            yield f"{it.name} keeps {it.spilled} bytes of registers in memory"
+        if kernel and it.stack and kernel not in STACKS:
+            yield f"{it.name} has a stack of {it.stack} bytes"
+
+
+# ---- the committed tables -------------------------------------------------------------------
+
+
+def document(out, seen, own, text):
+    all_names = sorted({plain(it.name) for found in seen.values() for it in found})
+    ours = [name for name in all_names if owner(name, own)]
+    # Of burn's hundreds of kernels there is a line for each sort, whatever its types.
+    others = sorted({sort(name) for name in all_names} - {sort(name) for name in ours})
+    versions = " and ".join((out / "made" / "versions").read_text().split("\n")[:2])
+    head = ["kernel", "variants", *(NAMES.get(chip, chip) for chip in seen)]
+    lines = [
+        "# Kernels, as compilers for real chips see them",
+        "",
+        f"`tools/kernels/run.sh` wrote this page, with {versions}. No card was there: the kernels are those of",
+        "`firebrick doctor --suite` and of a bench of Qwen2.5-0.5B in bfloat16, on stand-ins that compute nothing.",
+        "",
+        "A cell has the most registers of a unit, the fewest planes that one multiprocessor (NVIDIA) or SIMD (AMD)",
+        "holds at once, and the most shared memory of a cube in KiB. A cell that ends in + has bytes of registers",
+        "that are kept in memory, and one that ends in ! has bytes of a stack. The columns sm_* are of ptxas, the others of Mesa.",
+        "",
+        "## Own kernels",
+        "",
+        *table(head, ours, seen, plain),
+        "",
+        "## Kernels of burn and cubek",
+        "",
+        "Each line has all types of the numbers that a kernel computes with.",
+        "",
+        *table(head, others, seen, lambda name: sort(plain(name))),
+        "",
+        *text,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def sort(name):
+    """A kernel's name without the types and widths behind it."""
+    return re.split(r"_(?:[a-z]{1,3}|lhs|acc|in)_(?:[fui]\d|bf16|bool|n_)", name)[0].removesuffix("_kernel")
+
+
+def table(head, names, seen, named):
+    yield "| " + " | ".join(head) + " |"
+    yield "|---" * len(head) + "|"
+    for name in names:
+        of = {chip: [it for it in found if named(it.name) == name or named(plain(it.name)) == name] for chip, found in seen.items()}
+        variants = max(len({it.name for it in found}) for found in of.values())
+        yield "| " + " | ".join([name, str(variants), *map(cell, of.values())]) + " |"
+
+
+def cell(found):
+    if not found:
+        return "–"
+    waves = min((it.waves for it in found if it.waves is not None), default="?")
+    shared = max(it.shared for it in found) / 1024
+    spilled, stack = max(it.spilled for it in found), max(it.stack for it in found)
+    text = f"{max(it.registers for it in found)} {waves} {shared:.3g}"
+    return text + (f" {spilled}+" if spilled else "") + (f" {stack}!" if stack else "")
+
+
+# ---- launches -------------------------------------------------------------------------------
+
+
+def launches(folder, own, faults):
+    """The launches of a decode step and of an update, and the microseconds that the host takes for one launch."""
+    keys, trace = {}, []
+    for row in rows(folder / "launches"):
+        if row[0] == "key":
+            keys[row[1]] = (plain(row[3]), " × ".join(row[4:7]))
+        elif row[0] == "run":
+            trace.append((float(row[1]), keys[row[2]], int(row[3])))
+    events = [json.loads(line) for line in (folder / "said").read_text().splitlines() if line.startswith("{")]
+    # A phase ends with a run whose launches are counted by the program itself. Those of the update are the last.
+    update = next((event for event in events if event["event"] == "detail" and event["phase"] == "update"), None)
+    if update is None or not trace:
+        faults.append("the bench has no update to count launches in")
+        return [], None
+    count = sum(number for _, number, _ in update["kernels"])
+    last, before = [], list(trace)
+    while count > 0 and before:
+        time, key, number = before.pop()
+        last.append((time, key, min(number, count)))
+        count -= number
+    # A decode step ends with a draw. The first draw of a rollout ends the prompts' pass, and the steps before the
+    # last rollout are no different.
+    steps, step = [], []
+    for entry in before:
+        step.append(entry)
+        if entry[1][0] == "drawn":
+            steps.append(step)
+            step = []
+    steps = steps[-31:]
+    host = [
+        (step[-1][0] - step[0][0]) / (sum(number for *_, number in step) - 1) for step in steps
+    ]
+    of_steps = collections.Counter()
+    for step in steps:
+        for _, key, number in step:
+            of_steps[key] += number
+    of_update = collections.Counter()
+    for _, key, number in last:
+        of_update[key] += number
+    tokens = update["units"] if "units" in update else 64 * 64
+    return [
+        "## Launches of a decode step",
+        "",
+        f"Qwen2.5-0.5B with {LAYERS} layers, 64 rows, on an H100: the mean over {len(steps)} steps.",
+        "",
+        *counted(of_steps, len(steps), LAYERS, "a step", "a layer"),
+        "",
+        "## Launches of an update",
+        "",
+        f"The same model, {tokens} tokens in {MICRO_BATCHES} micro-batches:"
+        f" {sum(of_update.values()) / tokens:.2f} launches a token.",
+        "",
+        *counted(of_update, 1, LAYERS * MICRO_BATCHES, "an update", "a layer of a micro-batch"),
+    ], sorted(host)[len(host) // 2] if host else None
+
+
+def counted(of, runs, layers, whole, part):
+    total = sum(of.values()) / runs
+    yield f"| kernel | cubes | {whole} | {part} |"
+    yield "|---|---|---|---|"
+    yield f"| all | | {total:.6g} | {total / layers:.3g} |"
+    for (name, cubes), number in sorted(of.items(), key=lambda it: (-it[1], it[0])):
+        number /= runs
+        yield f"| {name} | {cubes} | {number:.4g} | {f'{number / layers:.3g}' if number >= layers else ''} |"
+
+
+# ---- times ----------------------------------------------------------------------------------
+
+
+def print_times(times, own, host):
+    print(f"{'':<20}{'all':>8}  kernels: seconds to generate + to compile, of ours / products / others")
+    for where, seconds, found, generated in times:
+        groups = collections.defaultdict(lambda: [0, 0.0, 0.0])
+        for name, took in generated:
+            groups[group(name, own)][1] += took
+        for it in found:
+            groups[group(it.name, own)][0] += 1
+            groups[group(it.name, own)][2] += it.seconds
+        parts = [f"{groups[it][0]:4}: {groups[it][1]:5.1f} + {groups[it][2]:5.1f}" for it in ("own", "products", "others")]
+        print(f"{where:<20}{seconds:>6.0f} s  {'   '.join(parts)}")
+    if host is not None:
+        print(f"a launch of a decode step takes {host:.1f} µs of the host, in the median over the steps")
+
+
+def group(name, own):
+    if owner(plain(name), own):
+        return "own"
+    return "products" if name.startswith("matmul") else "others"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
