@@ -6,7 +6,9 @@
 
 mod defects;
 mod model;
+mod noise;
 mod operations;
+mod products;
 mod sampling;
 mod tensors;
 mod training;
@@ -16,8 +18,8 @@ use std::time::Instant;
 use burn::tensor::Device;
 
 use crate::{
-    CaseReport, Description, Failure, Name, Outcome, Precision, SuiteReport, Tolerance, describe,
-    guard,
+    CaseReport, Description, Failure, Kind, Name, Outcome, Precision, SuiteReport, Tolerance,
+    describe, guard,
 };
 
 /// One comparison.
@@ -28,9 +30,14 @@ pub struct Case {
     pub precision: Precision,
     /// The largest allowed distance between the arrays.
     pub tolerance: Tolerance,
+    /// True if the computation would take minutes on a processor: such a case is for GPUs.
+    pub large: bool,
     /// The computation.
-    pub compute: fn(&Device, Precision) -> Result<Vec<Array>, Failure>,
+    pub compute: Compute,
 }
+
+/// The computation of a case, in a format.
+pub type Compute = fn(&Device, Precision) -> Result<Vec<Array>, Failure>;
 
 /// Numbers that a case computed.
 pub struct Array {
@@ -59,6 +66,7 @@ pub fn cases() -> Vec<Case> {
     [
         tensors::cases(),
         operations::cases(),
+        products::cases(),
         model::cases(),
         sampling::cases(),
         training::cases(),
@@ -111,26 +119,55 @@ pub fn run(
 }
 
 impl Case {
+    /// Makes a case that every device can compute that has the format.
+    pub fn new(
+        name: &'static str,
+        precision: Precision,
+        tolerance: Tolerance,
+        compute: Compute,
+    ) -> Self {
+        Case { name, precision, tolerance, large: false, compute }
+    }
+
+    /// Makes cases of a computation in every format.
+    fn in_every_format(
+        name: &'static str,
+        tolerance: Tolerance,
+        compute: Compute,
+    ) -> [Case; Precision::ALL.len()] {
+        Precision::ALL.map(|precision| Case::new(name, precision, tolerance, compute))
+    }
+
+    /// Says why the case does not apply to a device, if it does not.
+    fn idle(&self, about: &Description) -> Option<String> {
+        let on_processor = about.software || about.device.kind == Kind::Cpu;
+        if !about.computes.contains(&self.precision) {
+            Some(format!("the device does not compute {}", self.precision))
+        } else if self.large && on_processor {
+            Some("it is too large for a device that computes on the processor".into())
+        } else {
+            None
+        }
+    }
+
     fn run(&self, device: &Device, about: &Description) -> CaseReport {
         let began = Instant::now();
         let bound = self.tolerance.relative(self.precision);
-        let computed = about
-            .computes
-            .contains(&self.precision)
-            .then(|| guard(|| (self.compute)(device, self.precision)).and_then(|arrays| arrays));
+        let computed = match self.idle(about) {
+            Some(reason) => Err(reason),
+            None => Ok(guard(|| (self.compute)(device, self.precision)).and_then(|arrays| arrays)),
+        };
         let seconds = began.elapsed().as_secs_f64();
         let outcome = match computed {
-            None => Outcome::Skipped {
-                reason: format!("the device does not compute {}", self.precision),
-            },
-            Some(Err(failure)) => Outcome::Broken { message: failure.to_string() },
-            Some(Ok(arrays)) if arrays.is_empty() => {
+            Err(reason) => Outcome::Skipped { reason },
+            Ok(Err(failure)) => Outcome::Broken { message: failure.to_string() },
+            Ok(Ok(arrays)) if arrays.is_empty() => {
                 Outcome::Skipped { reason: "the device does not report the memory in use".into() }
             }
-            Some(Ok(arrays)) if arrays.iter().all(|array| array.expected.is_some()) => {
+            Ok(Ok(arrays)) if arrays.iter().all(|array| array.expected.is_some()) => {
                 compare(&arrays, None, bound)
             }
-            Some(Ok(arrays)) => {
+            Ok(Ok(arrays)) => {
                 match guard(|| (self.compute)(&Device::flex(), Precision::F32)).and_then(|all| all)
                 {
                     Ok(reference) => compare(&arrays, Some(&reference), bound),
@@ -215,12 +252,7 @@ mod tests {
 
     #[test]
     fn a_case_that_panics_is_broken_and_the_next_one_runs() {
-        let case = |compute| Case {
-            name: "none/none",
-            precision: Precision::F32,
-            tolerance: Tolerance::EXACT,
-            compute,
-        };
+        let case = |compute| Case::new("none/none", Precision::F32, Tolerance::EXACT, compute);
         let cases = [
             case(|_, _| panic!("no such kernel")),
             case(|_, _| Ok(Vec::new())),
@@ -235,5 +267,17 @@ mod tests {
         assert!(matches!(outcomes[0], Outcome::Broken { message } if message.contains("kernel")));
         assert!(matches!(outcomes[1], Outcome::Skipped { .. }));
         assert_eq!(*outcomes[2], Outcome::Passed { error: 0.0 });
+    }
+
+    /// The large cases have no other device here. Run it after changing one of them.
+    #[test]
+    #[ignore = "half a minute, 2 GB: cargo test --release -p firebrick-device --lib -- --ignored"]
+    fn the_large_cases_pass_on_the_cpu_too() {
+        let mut large = cases();
+        large.retain(|case| case.large && case.precision == Precision::F32);
+        let large: Vec<Case> =
+            large.into_iter().map(|case| Case { large: false, ..case }).collect();
+        let report = run(Name::default(), &Device::flex(), &large, &mut |_| ()).unwrap();
+        assert!(report.passed, "{report}");
     }
 }

@@ -17,12 +17,7 @@ use crate::{Failure, Precision, Tolerance};
 /// cubecl itself lays out the memory that kernels share, and the first matmuls and reductions above are such
 /// kernels.
 pub(super) fn cases() -> Vec<Case> {
-    let f16 = Case {
-        name: "defects/burn_4949",
-        precision: Precision::F16,
-        tolerance: Tolerance::PRODUCT,
-        compute: burn_4949,
-    };
+    let f16 = Case::new("defects/burn_4949", Precision::F16, Tolerance::PRODUCT, burn_4949);
     vec![
         in_f32("defects/burn_5122", Tolerance::PRODUCT, burn_5122),
         in_f32("defects/burn_5352", Tolerance::PRODUCT, burn_5352),

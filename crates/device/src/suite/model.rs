@@ -39,12 +39,8 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Makes a case whose matrices are multiplied in bf16.
-fn in_bf16(
-    name: &'static str,
-    tolerance: Tolerance,
-    compute: fn(&Device, Precision) -> Result<Vec<Array>, Failure>,
-) -> Case {
-    Case { name, precision: Precision::Bf16, tolerance, compute }
+fn in_bf16(name: &'static str, tolerance: Tolerance, compute: super::Compute) -> Case {
+    Case::new(name, Precision::Bf16, tolerance, compute)
 }
 
 /// Computes hidden states and logits of ragged rows, padded on either side. They take rotary positions, two query

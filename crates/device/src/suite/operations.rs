@@ -17,7 +17,7 @@ use crate::{Failure, Precision, Tolerance};
 /// shapes.
 pub(super) fn cases() -> Vec<Case> {
     let in_every_format = [
-        ("operations/norm", Tolerance::SUM, norm as Operation),
+        ("operations/norm", Tolerance::SUM, norm as super::Compute),
         ("operations/gated", Tolerance::ELEMENTWISE, activation),
         ("operations/looks", Tolerance::SUM, rotated),
         ("operations/linear", Tolerance::PRODUCT, products),
@@ -31,13 +31,11 @@ pub(super) fn cases() -> Vec<Case> {
         in_f32("operations/lookup_back", Tolerance::SUM, lookups),
         in_f32("operations/adamw", Tolerance::ELEMENTWISE, steps),
     ];
-    let in_every_format = in_every_format.into_iter().flat_map(|(name, tolerance, compute)| {
-        Precision::ALL.map(|precision| Case { name, precision, tolerance, compute })
-    });
+    let in_every_format = in_every_format
+        .into_iter()
+        .flat_map(|(name, tolerance, compute)| Case::in_every_format(name, tolerance, compute));
     in_every_format.chain(in_f32_only).collect()
 }
-
-type Operation = fn(&Device, Precision) -> Result<Vec<Array>, Failure>;
 
 const RULES: [Norm; 2] = [Norm { epsilon: 1e-6, offset: 0.0 }, Norm { epsilon: 1e-5, offset: 1.0 }];
 
@@ -317,7 +315,8 @@ fn head(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-fn compute(precision: Precision) -> Compute {
+/// Returns the name by which the kernels know a format.
+pub(super) fn compute(precision: Precision) -> Compute {
     match precision {
         Precision::F32 => Compute::F32,
         Precision::F16 => Compute::F16,

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData, activation};
 
-use super::{Array, Case};
+use super::{Array, Case, Compute};
 use crate::{Failure, Precision, Tolerance};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -20,17 +20,15 @@ pub(super) fn cases() -> Vec<Case> {
         in_f32("tensors/sorting", Tolerance::EXACT, sorting),
         in_f32("tensors/ints", Tolerance::EXACT, ints),
     ];
-    let in_every_format = in_every_format.into_iter().flat_map(|(name, tolerance, compute)| {
-        Precision::ALL.map(|precision| Case { name, precision, tolerance, compute })
-    });
+    let in_every_format = in_every_format
+        .into_iter()
+        .flat_map(|(name, tolerance, compute)| Case::in_every_format(name, tolerance, compute));
     in_every_format.chain(in_f32_only).collect()
 }
 
-pub(super) type Compute = fn(&Device, Precision) -> Result<Vec<Array>, Failure>;
-
 /// Makes a case that is computed in f32 alone.
 pub(super) fn in_f32(name: &'static str, tolerance: Tolerance, compute: Compute) -> Case {
-    Case { name, precision: Precision::F32, tolerance, compute }
+    Case::new(name, Precision::F32, tolerance, compute)
 }
 
 /// Multiplies shapes that fill a tile and shapes that do not. Then it multiplies as attention and the head do:
