@@ -4,10 +4,12 @@
 //! and compares the arrays entry by entry. One suite serves every device, as a test and in
 //! `firebrick doctor --suite`.
 
+mod attention;
 mod defects;
 mod model;
 mod noise;
 mod operations;
+mod pages;
 mod products;
 mod sampling;
 mod tensors;
@@ -66,6 +68,8 @@ pub fn cases() -> Vec<Case> {
     [
         tensors::cases(),
         operations::cases(),
+        attention::cases(),
+        pages::cases(),
         products::cases(),
         model::cases(),
         sampling::cases(),

@@ -2,9 +2,9 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{
-    Activation, AdamWStep, Compute, Frequencies, Heads, Look, Norm, Rotary, Segment, Sight, adamw,
-    add_product, add_rows, attention, attention_backward, column_sums, gated, gated_back,
-    head_backward, head_record, linear, looks, looks_back, scaled_squares,
+    Activation, AdamWStep, Compute, Frequencies, Heads, Norm, Rotary, adamw, add_product, add_rows,
+    column_sums, gated, gated_back, head_backward, head_record, linear, looks, looks_back,
+    scaled_squares,
 };
 
 use super::{
@@ -22,8 +22,6 @@ pub(super) fn cases() -> Vec<Case> {
         ("operations/looks", Tolerance::SUM, rotated),
         ("operations/linear", Tolerance::PRODUCT, products),
         ("operations/head", Tolerance::FORWARD, head),
-        ("operations/attention", Tolerance::FORWARD, attended),
-        ("operations/attention_back", Tolerance::BACKWARD, attended_back),
     ];
     let in_f32_only = [
         in_f32("operations/norm_back", Tolerance::SUM, norm_back),
@@ -142,81 +140,6 @@ fn rotated_back(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
             for d_weight in d_weights.into_iter().flatten() {
                 arrays.push(Array::new(format!("∂weight, {name}"), values(d_weight)?));
             }
-        }
-    }
-    Ok(arrays)
-}
-
-/// Makes texts of some lengths behind `gap` places of no text. `after` says which text goes on from which.
-fn texts(gap: usize, lengths: &[usize], after: &[(usize, usize)]) -> Vec<Segment> {
-    let mut start = gap;
-    let mut segments: Vec<Segment> = Vec::new();
-    for length in lengths {
-        segments.push(Segment { places: start..start + length, after: None });
-        start += length;
-    }
-    for &(text, before) in after {
-        segments[text].after = Some(before);
-    }
-    segments
-}
-
-/// The inputs of an attention.
-struct Looks {
-    name: String,
-    looks: [Tensor<3>; 3],
-    sight: Sight,
-    look: Look,
-}
-
-/// Makes single texts and texts that share a beginning, with padding and with windows. In the last batch more
-/// queries see the shared beginning than one cube goes through.
-fn attentions(device: &Device, precision: Precision) -> Vec<Looks> {
-    let few = Heads { query: 4, key: 2, width: 20 };
-    let wide = Heads { query: 3, key: 1, width: 70 };
-    let batches = [
-        (few, texts(0, &[1], &[]), None),
-        (few, texts(2, &[17, 30], &[(1, 0)]), None),
-        (few, texts(3, &[3, 64, 65, 1], &[]), Some(40)),
-        (wide, texts(0, &[70, 5, 3, 66, 90, 2], &[(1, 0), (2, 0), (3, 0), (5, 4)]), None),
-        (wide, texts(0, &[70, 5, 3, 66, 90, 2], &[(1, 0), (2, 0), (3, 0), (5, 4)]), Some(9)),
-        (few, texts(1, &[66, 600, 500, 7], &[(1, 0), (2, 0), (3, 0)]), None),
-    ];
-    let attention = |(heads, segments, window): (Heads, Vec<Segment>, _)| {
-        let places = segments.iter().map(|it| it.places.end).max().unwrap_or(0) + 1;
-        let looks = [(heads.query, 0.37), (heads.key, 0.73), (heads.key, 0.53)];
-        let looks = looks.map(|(count, pitch)| {
-            let look = wave([places, count, heads.width], pitch, device).mul_scalar(2.0);
-            look.cast(compute(precision).dtype())
-        });
-        let sight = Sight::new(&segments, places, device);
-        let name = format!("{places} places, {heads:?}, window {window:?}");
-        Looks { name, looks, sight, look: Look { window, scores: 1 << 14 } }
-    };
-    batches.map(attention).into_iter().collect()
-}
-
-fn attended(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
-    let mut arrays = Vec::new();
-    for Looks { name, looks: [query, key, value], sight, look } in attentions(device, precision) {
-        let attended = attention(&query, &key, &value, &sight, look);
-        arrays.push(Array::new(format!("output, {name}"), values(attended.output)?));
-        // If a window hides all keys, the logarithm has no meaning.
-        let logsum = values(attended.logsum)?.into_iter().map(|x| x.max(-1e3)).collect();
-        arrays.push(Array::new(format!("logarithms, {name}"), logsum));
-    }
-    Ok(arrays)
-}
-
-fn attended_back(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
-    let mut arrays = Vec::new();
-    for Looks { name, looks, sight, look } in attentions(device, precision) {
-        let looks = looks.each_ref();
-        let attended = attention(looks[0], looks[1], looks[2], &sight, look);
-        let d_output = wave(looks[0].dims(), 0.11, device);
-        let gradients = attention_backward(looks, &attended, &d_output, &sight, look);
-        for (d, of) in gradients.into_iter().zip(["query", "key", "value"]) {
-            arrays.push(Array::new(format!("∂{of}, {name}"), values(d)?));
         }
     }
     Ok(arrays)

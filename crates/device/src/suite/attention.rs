@@ -1,0 +1,155 @@
+//! Cases of the suite: attention over the tokens of a batch, forward and backward.
+
+use burn::tensor::{Device, Tensor};
+use firebrick_kernels::{Heads, Look, Segment, Sight, attention, attention_backward};
+
+use super::{
+    Array, Case,
+    noise::Noise,
+    operations::compute,
+    tensors::{values, wave},
+};
+use crate::{Failure, Precision, Tolerance};
+
+/// Returns cases in odd shapes, and cases with the heads of real models.
+pub(super) fn cases() -> Vec<Case> {
+    [
+        ("operations/attention", Tolerance::FORWARD, odd as super::Compute),
+        ("operations/attention_back", Tolerance::BACKWARD, odd_back),
+        ("attention/forward", Tolerance::ROUNDED, real),
+        ("attention/backward", Tolerance::ROUNDED, real_back),
+    ]
+    .into_iter()
+    .flat_map(|(name, tolerance, compute)| Case::in_every_format(name, tolerance, compute))
+    .collect()
+}
+
+fn odd(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    forward(oddities(device, precision))
+}
+
+fn odd_back(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    backward(oddities(device, precision), |shape| wave(shape, 0.11, device))
+}
+
+/// Computes attention with heads of 64 and 128 numbers, 4 and 8 of which share a head of keys.
+fn real(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    forward(realities(device, precision))
+}
+
+fn real_back(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    backward(realities(device, precision), |shape| Noise::new(4).tensor(shape, device))
+}
+
+fn forward(all: Vec<Looks>) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for Looks { name, looks: [query, key, value], sight, look } in all {
+        let attended = attention(&query, &key, &value, &sight, look);
+        arrays.push(Array::new(format!("output, {name}"), values(attended.output)?));
+        // At a place of no text, the logarithm has no meaning.
+        let logsums = values(attended.logsum)?.into_iter();
+        let logsums = logsums.map(|x| if x > -1e3 { x } else { 0.0 }).collect();
+        arrays.push(Array::new(format!("logarithms, {name}"), logsums));
+    }
+    Ok(arrays)
+}
+
+fn backward(
+    all: Vec<Looks>,
+    d_output: impl Fn([usize; 3]) -> Tensor<3>,
+) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for Looks { name, looks, sight, look } in all {
+        let looks = looks.each_ref();
+        let attended = attention(looks[0], looks[1], looks[2], &sight, look);
+        let d_output = d_output(looks[0].dims());
+        let gradients = attention_backward(looks, &attended, &d_output, &sight, look);
+        for (d, of) in gradients.into_iter().zip(["query", "key", "value"]) {
+            arrays.push(Array::new(format!("∂{of}, {name}"), values(d)?));
+        }
+    }
+    Ok(arrays)
+}
+
+/// The inputs of an attention.
+struct Looks {
+    name: String,
+    looks: [Tensor<3>; 3],
+    sight: Sight,
+    look: Look,
+}
+
+impl Looks {
+    /// Makes inputs of numbers that `numbers` makes for a shape: queries first, then keys and values.
+    fn new(
+        heads: Heads,
+        segments: &[Segment],
+        window: Option<usize>,
+        (device, precision): (&Device, Precision),
+        numbers: impl Fn(usize, [usize; 3]) -> Tensor<3>,
+    ) -> Self {
+        let places = segments.iter().map(|it| it.places.end).max().unwrap_or(0) + 1;
+        let looks = [heads.query, heads.key, heads.key];
+        let shapes = looks.map(|count| [places, count, heads.width]);
+        let looks = [0, 1, 2].map(|which| {
+            let look = numbers(which, shapes[which]).mul_scalar(2.0);
+            look.cast(compute(precision).dtype())
+        });
+        let sight = Sight::new(segments, places, device);
+        let name = format!("{places} places, {heads:?}, window {window:?}");
+        Looks { name, looks, sight, look: Look { window, scores: 1 << 14 } }
+    }
+}
+
+/// Makes single texts and texts that share a beginning, with padding and with windows. In the last batch more
+/// queries see the shared beginning than one cube goes through.
+fn oddities(device: &Device, precision: Precision) -> Vec<Looks> {
+    let few = Heads { query: 4, key: 2, width: 20 };
+    let wide = Heads { query: 3, key: 1, width: 70 };
+    let shared = || texts(0, &[70, 5, 3, 66, 90, 2], &[(1, 0), (2, 0), (3, 0), (5, 4)]);
+    let batches = [
+        (few, texts(0, &[1], &[]), None),
+        (few, texts(2, &[17, 30], &[(1, 0)]), None),
+        (few, texts(3, &[3, 64, 65, 1], &[]), Some(40)),
+        (wide, shared(), None),
+        (wide, shared(), Some(9)),
+        (few, texts(1, &[66, 600, 500, 7], &[(1, 0), (2, 0), (3, 0)]), None),
+    ];
+    let numbers = |which: usize, shape| wave(shape, [0.37, 0.73, 0.53][which], device);
+    let looks = |(heads, segments, window): (Heads, Vec<Segment>, _)| {
+        Looks::new(heads, &segments, window, (device, precision), numbers)
+    };
+    batches.map(looks).into()
+}
+
+/// Makes texts of 300 tokens, alone, as two parts of which others share the first, and with windows that begin in
+/// the middle of a tile.
+fn realities(device: &Device, precision: Precision) -> Vec<Looks> {
+    let narrow = Heads { query: 8, key: 2, width: 64 };
+    let wide = Heads { query: 8, key: 1, width: 128 };
+    let batches = [
+        (narrow, texts(0, &[300], &[]), None),
+        (narrow, texts(3, &[129, 171, 300, 64, 1], &[(1, 0), (3, 0)]), Some(100)),
+        (wide, texts(0, &[130, 170, 300, 5], &[(1, 0), (3, 0)]), None),
+        (wide, texts(1, &[300, 17], &[]), Some(65)),
+    ];
+    let numbers = |which: usize, shape| Noise::new(1 + which as u64).tensor(shape, device);
+    let looks = |(heads, segments, window): (Heads, Vec<Segment>, _)| {
+        Looks::new(heads, &segments, window, (device, precision), numbers)
+    };
+    batches.map(looks).into()
+}
+
+/// Makes texts of some lengths behind `gap` places of no text. `after` says which text goes on from which.
+fn texts(gap: usize, lengths: &[usize], after: &[(usize, usize)]) -> Vec<Segment> {
+    let mut start = gap;
+    let mut segments: Vec<Segment> = Vec::new();
+    for length in lengths {
+        segments.push(Segment { places: start..start + length, after: None });
+        start += length;
+    }
+    for &(text, before) in after {
+        segments[text].after = Some(before);
+    }
+    segments
+}

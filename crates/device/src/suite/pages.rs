@@ -1,0 +1,107 @@
+//! Cases of the suite: the attention of decoding, over keys and values in pages.
+
+use std::{collections::BTreeSet, ops::Range};
+
+use burn::tensor::Device;
+use firebrick_kernels::{Heads, PAGE, Pages, Slots, Span, Table, attention_over_pages};
+
+use super::{Array, Case, noise::Noise, operations::compute, tensors::values};
+use crate::{Failure, Precision, Tolerance};
+
+pub(super) fn cases() -> Vec<Case> {
+    Case::in_every_format("attention/pages", Tolerance::ROUNDED, decoded).into()
+}
+
+/// The tokens of each row, the newest one included. A GPU's cube goes through 256 tokens: some rows lie on either
+/// side of that, and the longest has six parts, which are joined.
+const LENGTHS: [usize; 6] = [1, 255, 256, 257, 700, 1300];
+
+/// The pages that the last two rows share.
+const SHARED: usize = 9;
+
+/// The steps of decoding. In the second one, the row of 256 tokens gets a second part.
+const STEPS: usize = 2;
+
+/// Decodes with heads of 64 and 128 numbers, 4 and 8 of which share a head of keys. The pages of a row lie apart
+/// and in no order.
+fn decoded(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for heads in [Heads { query: 8, key: 2, width: 64 }, Heads { query: 16, key: 2, width: 128 }] {
+        let (mut table, count) = table();
+        let kv = [heads.key, heads.width];
+        let mut pages = Pages::new(count, kv, compute(precision), device);
+        let tokens = |salt, count: usize| {
+            Noise::new(salt).tensor([count, kv[0], kv[1]], device).mul_scalar(2.0)
+        };
+        // A page that two rows share is written once.
+        let all: BTreeSet<usize> = table.rows().iter().flatten().flat_map(places).collect();
+        let slots = Slots::new((0..all.len()).collect(), all.iter().copied().collect());
+        pages.write(&slots, &tokens(1, all.len()), &tokens(2, all.len()));
+
+        let rows = LENGTHS.len();
+        for step in 0..STEPS {
+            table.step(device);
+            let salt = 8 * (step as u64 + 1);
+            let (keys, numbers) = (tokens(salt, rows), tokens(salt + 1, rows));
+            if pages.dense() {
+                pages.write_newest(&table, &keys, &numbers);
+            } else {
+                let newest = |row: &Vec<Span>| row.iter().flat_map(places).last();
+                let newest = table.rows().iter().filter_map(newest).collect();
+                pages.write(&Slots::new((0..rows).collect(), newest), &keys, &numbers);
+            }
+            let query = Noise::new(salt + 2).tensor([rows, heads.query, heads.width], device);
+            let query = query.mul_scalar(2.0).cast(compute(precision).dtype());
+            for window in [None, Some(1), Some(300)] {
+                let name = format!("step {step}, {heads:?}, window {window:?}");
+                let output = attention_over_pages(query.clone(), &[&pages], &mut table, window);
+                arrays.push(Array::new(name, values(output)?));
+            }
+        }
+    }
+    Ok(arrays)
+}
+
+/// Makes the rows before their newest tokens, and tells how many pages there are. Each row has the pages that it is
+/// going to write to.
+fn table() -> (Table, usize) {
+    let of_row = LENGTHS.map(|length| (length + STEPS - 1).div_ceil(PAGE));
+    let count: usize = of_row.iter().sum();
+    // 37 is a prime, so all numbers below `count` come up once unless 37 divides it.
+    let mut numbers = (0..count).map(|at| at * 37 % count);
+    let mut rows: Vec<Vec<Span>> = Vec::new();
+    for (length, pages) in LENGTHS.into_iter().zip(of_row) {
+        let mut left = length - 1;
+        let spans = numbers.by_ref().take(pages).map(|page| {
+            let tokens = left.min(PAGE);
+            left -= tokens;
+            Span { block: 0, page, tokens }
+        });
+        rows.push(spans.collect());
+    }
+    let [.., before, last] = rows.as_mut_slice() else { unreachable!("there are two rows") };
+    last[..SHARED].copy_from_slice(&before[..SHARED]);
+    (Table::new(rows), count)
+}
+
+/// Returns the places of a span's tokens.
+fn places(span: &Span) -> Range<usize> {
+    let first = span.page * PAGE;
+    first..first + span.tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_share_the_pages_that_they_should_and_no_others() {
+        let (table, count) = table();
+        let lengths: Vec<usize> = (0..LENGTHS.len()).map(|row| table.length(row) + 1).collect();
+        assert_eq!(lengths, LENGTHS);
+        let pages = table.rows().iter().flatten().map(|span| span.page);
+        let distinct: BTreeSet<usize> = pages.clone().collect();
+        assert_eq!(distinct.len() + SHARED, pages.count());
+        assert!(distinct.iter().all(|&page| page < count));
+    }
+}
