@@ -6,6 +6,7 @@
 
 mod attention;
 mod defects;
+mod head;
 mod model;
 mod noise;
 mod operations;
@@ -70,6 +71,7 @@ pub fn cases() -> Vec<Case> {
         operations::cases(),
         attention::cases(),
         pages::cases(),
+        head::cases(),
         products::cases(),
         model::cases(),
         sampling::cases(),
