@@ -6,6 +6,7 @@
 
 mod attention;
 mod defects;
+mod experts;
 mod head;
 mod model;
 mod noise;
@@ -74,6 +75,7 @@ pub fn cases() -> Vec<Case> {
         head::cases(),
         products::cases(),
         model::cases(),
+        experts::cases(),
         sampling::cases(),
         training::cases(),
         defects::cases(),

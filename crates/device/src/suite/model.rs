@@ -39,7 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Makes a case whose matrices are multiplied in bf16.
-fn in_bf16(name: &'static str, tolerance: Tolerance, compute: super::Compute) -> Case {
+pub(super) fn in_bf16(name: &'static str, tolerance: Tolerance, compute: super::Compute) -> Case {
     Case::new(name, Precision::Bf16, tolerance, compute)
 }
 
@@ -282,7 +282,10 @@ fn compute(precision: Precision) -> Compute {
 }
 
 /// Returns the loss, and each parameter's gradient by its path.
-fn named(policy: &Decoder, report: &UpdateReport) -> Result<Vec<(String, Vec<f32>)>, Failure> {
+pub(super) fn named(
+    policy: &Decoder,
+    report: &UpdateReport,
+) -> Result<Vec<(String, Vec<f32>)>, Failure> {
     struct Collect<'a> {
         gradients: &'a GradientsParams,
         found: Vec<Result<Vec<f32>, Failure>>,
