@@ -2,12 +2,14 @@
 // registers, spills, shared memory, waves. `tools/kernels/run.sh` compiles it, and turns it on.
 //
 //     PIPELINES_OUT   the file that gets the statistics
+//     MODULES_OUT     the folder that gets each module in SPIR-V, once, named for its contents (default: none)
 //
 // The file has a line for each pipeline, with tabs between its parts: "begin" and the kernel's name before it is
 // compiled, so that a compiler that dies has named what it died of; then "end", the name, the milliseconds and
 // NAME=VALUE for each statistic. A pipeline that the driver refused has "refused", the name and the result.
 //
-// Only what stands between the program and this purpose is intercepted: making an instance, a device and pipelines.
+// Only what stands between the program and this purpose is intercepted: making an instance, a device, modules and
+// pipelines.
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -27,6 +29,7 @@ static VkInstance the_instance;
 typedef struct {
     VkDevice device;
     PFN_vkGetDeviceProcAddr next;
+    PFN_vkCreateShaderModule create_module;
     PFN_vkCreateComputePipelines create;
     PFN_vkGetPipelineExecutablePropertiesKHR properties;
     PFN_vkGetPipelineExecutableStatisticsKHR statistics;
@@ -110,12 +113,31 @@ static VkResult create_device(VkPhysicalDevice physical, const VkDeviceCreateInf
     devices[device_count++] = (Device){
         .device = *device,
         .next = next,
+        .create_module = (PFN_vkCreateShaderModule)next(*device, "vkCreateShaderModule"),
         .create = (PFN_vkCreateComputePipelines)next(*device, "vkCreateComputePipelines"),
         .properties = (PFN_vkGetPipelineExecutablePropertiesKHR)next(*device, "vkGetPipelineExecutablePropertiesKHR"),
         .statistics = (PFN_vkGetPipelineExecutableStatisticsKHR)next(*device, "vkGetPipelineExecutableStatisticsKHR"),
     };
     pthread_mutex_unlock(&lock);
     return VK_SUCCESS;
+}
+
+static VkResult create_module(VkDevice handle, const VkShaderModuleCreateInfo *info, const VkAllocationCallbacks *memory,
+                              VkShaderModule *module) {
+    const char *folder = getenv("MODULES_OUT");
+    if (folder && *folder) {
+        unsigned long long hash = 14695981039346656037ULL;
+        for (size_t i = 0; i < info->codeSize; i++) hash = (hash ^ ((const unsigned char *)info->pCode)[i]) * 1099511628211ULL;
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%016llx.spv", folder, hash);
+        // Another process that writes the same file writes the same into it.
+        FILE *file = fopen(path, "wb");
+        if (!file || fwrite(info->pCode, 1, info->codeSize, file) != info->codeSize || fclose(file)) {
+            perror(path);
+            exit(2);
+        }
+    }
+    return of(handle)->create_module(handle, info, memory, module);
 }
 
 static void write_statistics(const Device *device, VkPipeline pipeline) {
@@ -198,6 +220,7 @@ static PFN_vkVoidFunction own(const char *name) {
     } all[] = {
         {"vkCreateInstance", (PFN_vkVoidFunction)create_instance},
         {"vkCreateDevice", (PFN_vkVoidFunction)create_device},
+        {"vkCreateShaderModule", (PFN_vkVoidFunction)create_module},
         {"vkCreateComputePipelines", (PFN_vkVoidFunction)create_pipelines},
         {"vkGetInstanceProcAddr", (PFN_vkVoidFunction)instance_function},
         {"vkGetDeviceProcAddr", (PFN_vkVoidFunction)device_function},

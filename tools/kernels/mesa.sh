@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lays out, from Debian sid's packages, Mesa's drivers for AMD and NVIDIA and the shims that stand in for their
-# cards, and prints the folder. It is kept between calls; remove it to get a newer Mesa. sid's Mesa is wanted,
+# Lays out, from Debian sid's packages, Mesa's drivers for AMD and NVIDIA, the shims that stand in for their cards,
+# and the validator of SPIR-V, and prints the folder. It is kept between calls; remove it to get a newer Mesa. sid's Mesa is wanted,
 # because kernels in SPIR-V need 26.2.
 #
 # Nothing is installed, and apt's own lists and settings stay as they are. Programs run in the folder through its
@@ -51,7 +51,7 @@ Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 CONF
 private_apt() { apt-get --config-file "$work/apt.conf" -qq "$@" >&2; }
 private_apt update
-private_apt install --download-only --yes mesa-vulkan-drivers mesa-drm-shim libvulkan1
+private_apt install --download-only --yes mesa-vulkan-drivers mesa-drm-shim libvulkan1 spirv-tools
 # The headers are for the layer beside this script. They need nothing of what their package asks for.
 (cd "$work/archives" && private_apt download libvulkan-dev)
 for package in "$work"/archives/*.deb; do dpkg-deb --extract "$package" "$work/root"; done

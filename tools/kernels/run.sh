@@ -5,7 +5,7 @@
 #
 # PROGRAM is a firebrick with the features cuda and spirv. It does all the work of `doctor --suite` and a short
 # bench on stand-ins for cards, which compute nothing. Real compilers get every kernel: NVIDIA's ptxas for three
-# architectures, and Mesa's for AMD (RADV) and NVIDIA (NVK). The logs go to the folder OUT, and OUT/kernels.md gets
+# architectures, and Mesa's for AMD (RADV) and NVIDIA (NVK), and the validator of SPIR-V. The logs go to the folder OUT, and OUT/kernels.md gets
 # the registers, shared memory and spills of each kernel on each chip, and the launches of a decode step and of an
 # update. `table.py`, beside this script, says what counts as a fault.
 #
@@ -45,8 +45,8 @@ mesa_libraries=$mesa/usr/lib/x86_64-linux-gnu
 
 # The stand-in driver and the layer are small, so they are compiled each time.
 made=$out/made
-rm -rf "$made"
-mkdir -p "$made"
+rm -rf "$made" "$out/modules"
+mkdir -p "$made" "$out/modules"
 compile() { "${CC:-cc}" -shared -fPIC -O2 -fvisibility=hidden -Wall -Wextra -Werror "$@" -lpthread; }
 compile -Wno-misleading-indentation -o "$made/libcuda.so" tools/kernels/driver.c
 compile -I"$mesa/usr/include" -o "$made/libpipelines.so" tools/kernels/layer.c
@@ -84,16 +84,15 @@ on_mesa() {
     shift 3
     clean "$chip" VK_DRIVER_FILES="$made/$driver.json" VK_LAYER_PATH="$made" NODEVICE_SELECT=1 \
         VK_INSTANCE_LAYERS=VK_LAYER_FIREBRICK_pipelines PIPELINES_OUT="$work/pipelines" \
-        MESA_SHADER_CACHE_DISABLE=true RADV_DEBUG=nocache \
+        MODULES_OUT="$out/modules" MESA_SHADER_CACHE_DISABLE=true RADV_DEBUG=nocache \
         "$mesa/usr/lib64/ld-linux-x86-64.so.2" --library-path "$mesa_libraries:$system" \
         --preload "$mesa_libraries/lib${shim}_noop_drm_shim.so" "$program" "$@" --device vulkan:0
 }
 
 # Does the work $2 on the chip $1, in a folder of that name. The folder gets what the program printed, its exit
 # code and its seconds.
-job() {
-    local chip=$1 kind=$2 arguments began code=0
-    work=$out/$chip/$kind
+job() (
+    chip=$1 kind=$2 code=0 work=$out/$1/$2
     rm -rf "$work"
     mkdir -p "$work/home"
     case $kind in
@@ -112,11 +111,12 @@ job() {
     "$@" "${arguments[@]}" >"$work/said" 2>"$work/log" || code=$?
     echo "$code $(($(date +%s%3N) - began))" >"$work/ended"
     say "$chip, $kind: ended with $code"
-}
+)
 
 # A bench measures the host too, so one of them has the machine for itself.
 job sm_90 bench
 # A program generates its kernels on one core.
+# shellcheck disable=SC2016 # the shells that xargs starts put in their own arguments
 export -f job clean on_cuda on_mesa say
 export out made mesa mesa_libraries program toolkit
 {
@@ -127,6 +127,17 @@ export out made mesa mesa_libraries program toolkit
 } | xargs -P "$(nproc)" -L 1 timeout -k 20 1200 bash -c 'set -euo pipefail; job "$1" "$2"' job
 
 # ---- what came of it ------------------------------------------------------------------------
+
+# Drivers trust SPIR-V, and each takes another fault without a word.
+valid() {
+    local said
+    said=$("$mesa/usr/lib64/ld-linux-x86-64.so.2" --library-path "$mesa_libraries" "$mesa/usr/bin/spirv-val" \
+        --target-env vulkan1.3 "$1" 2>&1) || echo "$1: $(head -n 1 <<<"$said")"
+}
+export -f valid
+# shellcheck disable=SC2016
+find "$out/modules" -name '*.spv' -print0 | xargs -0 -P "$(nproc)" -n 50 bash -c 'for it; do valid "$it"; done' valid |
+    sort >"$out/invalid"
 
 began=$SECONDS
 folders=()

@@ -9,10 +9,12 @@ faults. The exit code is 1 if there is a fault:
   zeros, and cases that fail are as they should be;
 - a kernel that a compiler refused, or at which it died;
 - a launch, a copy or a recording that the real driver would have refused;
-- one of our own kernels that keeps registers in memory, or has a stack there. burn's kernels are only listed.
+- a module that Vulkan's own validator refused;
+- one of our own kernels with numbers of a unit in memory, for want of registers. burn's kernels are only listed.
 """
 
 import collections
+import functools
 import json
 import pathlib
 import re
@@ -21,11 +23,11 @@ import sys
 # What a case says that broke over values. With zeros for scores, a router sends all tokens to the same experts, and
 # the others have no gradient.
 OF_VALUES = {"a parameter has no gradient"}
-# To fit one more cube on a multiprocessor, ptxas sometimes keeps a few numbers of a unit in memory, of its own
-# accord and with registers left. More than this was not meant.
-FEW_BYTES = 32
-# Our kernels that need a stack, with the reason.
-STACKS = {"truncated": "it counts in bins whose number is known only at run time"}
+# The bytes of a unit that ptxas may keep in memory. It does so of its own accord, with registers left, to fit one
+# more cube on a multiprocessor: at 64 and 128 registers, and up to 80 bytes were seen. Mesa's compilers do not.
+FEW_BYTES = 128
+# Our kernels that have an array in memory, with the reason.
+ARRAYS = {"truncated": "it counts in sixteen bins, which it finds by numbers that are data"}
 
 SM = {  # of the cards of driver.c: units, registers, bytes of shared memory and cubes of one multiprocessor
     "sm_80": (2048, 65536, 164 << 10, 32),
@@ -41,9 +43,9 @@ MICRO_BATCHES = 8  # of its update
 class Seen:
     """What a compiler made of one variant of a kernel."""
 
-    def __init__(self, name, registers, shared, waves, spilled, stack, seconds):
-        self.name, self.registers, self.shared, self.waves = name, registers, shared, waves
-        self.spilled, self.stack, self.seconds = spilled, stack, seconds
+    def __init__(self, name, place, registers, shared, waves, memory, seconds):
+        self.name, self.place, self.registers, self.shared, self.waves = name, place, registers, shared, waves
+        self.memory, self.seconds = memory, seconds
 
 
 def main(out):
@@ -62,7 +64,8 @@ def main(out):
             faults += [f"{where}: {fault}" for fault in more]
             seen[chip] += found
             times.append((where, seconds_of(folder), found, generated))
-        faults += [f"{chip}: {fault}" for fault in memory(seen[chip], own)]
+        faults += [f"{chip}, {fault}" for fault in memory(seen[chip], own, FEW_BYTES if chip in SM else 0)]
+    faults += [f"the validator refused {row[0]}" for row in rows(out / "invalid")]
     text, host = launches(out / "sm_90" / "bench", own, faults)
     (out / "kernels.md").write_text(document(out, seen, own, text))
     print_times(times, own, host)
@@ -86,14 +89,16 @@ def own_names():
         # Other attributes may stand between the one that makes a kernel and the function.
         names |= set(re.findall(r"#\[cube\(launch\w*[^\]]*\)\]\s*(?:#\[[^\n]*\]\s*)*(?:pub\S*\s+)?fn\s+(\w+)", path.read_text()))
     assert "attend" in names, "crates/kernels has no kernel 'attend'; do kernels look different now?"
-    return names
+    return frozenset(names)
 
 
+@functools.cache
 def plain(name):
     """cubecl ends a name with a hash of the variant."""
     return re.sub(r"_[0-9a-f]{8}$", "", name)
 
 
+@functools.cache
 def owner(name, own):
     """The kernel of ours that a name is of, or none. Behind it there are the types of its numbers."""
     return max((it for it in own if name == it or re.match(rf"{it}_[a-z]+_[a-z]+\d+(_|$)", name)), key=len, default=None)
@@ -145,9 +150,8 @@ def of_cuda(folder, chip):
     for module, seconds, registers, stack, stores, loads, error in rows(folder / "assembled"):
         name = names[module]
         if error:
-            faults.append(f"ptxas refused {name} ({folder.name}/{int(module):04}.ptx): {error}")
+            faults.append(f"ptxas refused {name} ({int(module):04}.ptx): {error}")
             continue
-        spilled = max(int(stores), int(loads))
         at_once, most = [], 0
         for units, shared in shapes[module]:
             cubes = resident(chip, units, int(registers), shared)
@@ -156,7 +160,9 @@ def of_cuda(folder, chip):
             at_once.append(cubes * -(-units // PLANE))
             most = max(most, shared)
         waves = min(at_once, default=None)
-        found.append(Seen(name, int(registers), most, waves, spilled, max(int(stack) - spilled, 0), float(seconds)))
+        memory = max(int(stack), int(stores), int(loads))
+        place = f"{folder.name}/{int(module):04}.ptx"
+        found.append(Seen(name, place, int(registers), most, waves, memory, float(seconds)))
     missing = len(names) - len(rows(folder / "assembled"))
     if missing:
         faults.append(f"{missing} kernels were not assembled")
@@ -183,16 +189,12 @@ def of_mesa(folder):
             continue
         _, name, milliseconds, *rest = row
         value = dict(part.rsplit("=", 1) for part in rest)
+        # RADV and NVK have names of their own. NVK does not tell the shared memory.
         number = lambda *keys: max(int(float(value.get(key, 0))) for key in keys)
-        found.append(Seen(
-            name,
-            number("VGPRs", "Number of GPRs"),
-            number("LDS size"),
-            number("Subgroups per SIMD", "Max warps/SM"),
-            4 * number("Spilled VGPRs", "Spills to memory"),
-            number("Scratch size", "SLM size"),
-            float(milliseconds) / 1e3,
-        ))
+        memory = max(number("Scratch size", "SLM size"), 4 * number("Spilled VGPRs", "Spills to memory"))
+        shared = number("LDS size") if "LDS size" in value else None
+        registers, waves = number("VGPRs", "Number of GPRs"), number("Subgroups per SIMD", "Max warps/SM")
+        found.append(Seen(name, folder.name, registers, shared, waves, memory, float(milliseconds) / 1e3))
     if begun:
         faults.append(f"the compiler died at {begun}")
     if not found:
@@ -201,13 +203,11 @@ def of_mesa(folder):
     return [it for it in found if it.name != "main"], faults, []
 
 
-def memory(found, own):
+def memory(found, own, few):
     for it in found:
         kernel = owner(plain(it.name), own)
-        if kernel and it.spilled > FEW_BYTES:
-            yield f"{it.name} keeps {it.spilled} bytes of registers in memory"
-        if kernel and it.stack and kernel not in STACKS:
-            yield f"{it.name} has a stack of {it.stack} bytes"
+        if kernel and kernel not in ARRAYS and it.memory > few:
+            yield f"{it.place}: {it.name} has {it.memory} bytes of a unit in memory"
 
 
 # ---- the committed tables -------------------------------------------------------------------
@@ -226,9 +226,10 @@ def document(out, seen, own, text):
         f"`tools/kernels/run.sh` wrote this page, with {versions}. No card was there: the kernels are those of",
         "`firebrick doctor --suite` and of a bench of Qwen2.5-0.5B in bfloat16, on stand-ins that compute nothing.",
         "",
-        "A cell has the most registers of a unit, the fewest planes that one multiprocessor (NVIDIA) or SIMD (AMD)",
-        "holds at once, and the most shared memory of a cube in KiB. A cell that ends in + has bytes of registers",
-        "that are kept in memory, and one that ends in ! has bytes of a stack. The columns sm_* are of ptxas, the others of Mesa.",
+        "A cell has the most registers of a unit, then the fewest planes that a multiprocessor (NVIDIA) or a SIMD (AMD)",
+        "holds at once, then the most shared memory of a cube, in KiB. A number with a + is the most bytes of a unit that",
+        "are in memory for want of registers. The columns sm_80, sm_90 and sm_120 are ptxas's, the others Mesa's, and NVK",
+        "does not tell the shared memory.",
         "",
         "## Own kernels",
         "",
@@ -245,6 +246,7 @@ def document(out, seen, own, text):
     return "\n".join(lines) + "\n"
 
 
+@functools.cache
 def sort(name):
     """A kernel's name without the types and widths behind it."""
     return re.split(r"_(?:[a-z]{1,3}|lhs|acc|in)_(?:[fui]\d|bf16|bool|n_)", name)[0].removesuffix("_kernel")
@@ -254,19 +256,19 @@ def table(head, names, seen, named):
     yield "| " + " | ".join(head) + " |"
     yield "|---" * len(head) + "|"
     for name in names:
-        of = {chip: [it for it in found if named(it.name) == name or named(plain(it.name)) == name] for chip, found in seen.items()}
-        variants = max(len({it.name for it in found}) for found in of.values())
-        yield "| " + " | ".join([name, str(variants), *map(cell, of.values())]) + " |"
+        of = [[it for it in found if named(it.name) == name] for found in seen.values()]
+        variants = max(len({it.name for it in found}) for found in of)
+        yield "| " + " | ".join([name, str(variants), *map(cell, of)]) + " |"
 
 
 def cell(found):
     if not found:
         return "–"
     waves = min((it.waves for it in found if it.waves is not None), default="?")
-    shared = max(it.shared for it in found) / 1024
-    spilled, stack = max(it.spilled for it in found), max(it.stack for it in found)
-    text = f"{max(it.registers for it in found)} {waves} {shared:.3g}"
-    return text + (f" {spilled}+" if spilled else "") + (f" {stack}!" if stack else "")
+    shared = [it.shared / 1024 for it in found if it.shared is not None]
+    memory = max(it.memory for it in found)
+    parts = [max(it.registers for it in found), waves, *([f"{max(shared):.3g}"] if shared else [])]
+    return " ".join(map(str, parts)) + (f" {memory}+" if memory else "")
 
 
 # ---- launches -------------------------------------------------------------------------------
@@ -277,7 +279,9 @@ def launches(folder, own, faults):
     keys, trace = {}, []
     for row in rows(folder / "launches"):
         if row[0] == "key":
-            keys[row[1]] = (plain(row[3]), " × ".join(row[4:7]))
+            # The widths of loads would make the names too long to read.
+            name = re.sub(r"_(lhs|rhs|acc|in|out)_size_\d+", "", plain(row[3]))
+            keys[row[1]] = (name, " × ".join(row[4:7]))
         elif row[0] == "run":
             trace.append((float(row[1]), keys[row[2]], int(row[3])))
     events = [json.loads(line) for line in (folder / "said").read_text().splitlines() if line.startswith("{")]
