@@ -409,8 +409,8 @@ API Result cuLinkCreate_v2(unsigned count, int *options, void **values, Link **l
     return *link = calloc(1, sizeof **link), SUCCESS;
 }
 
-API Result cuLinkAddData_v2(Link *link, int type, void *data, size_t size, const char *name, unsigned count, int *options,
-                            void **values) {
+API Result cuLinkAddData_v2(Link *link, int type, void *data, size_t size, const char *name, unsigned count,
+                            int *options, void **values) {
     (void)name, (void)count, (void)options, (void)values;
     if (type != 1 || link->ptx) return violation(INVALID_VALUE, "cuLinkAddData of something else than one PTX");
     // The time of generating stands in front of the text, so that it comes to the module. It is a comment in PTX.
@@ -444,7 +444,8 @@ API Result cuModuleLoadData(Kernel **module, const char *image) {
     Kernel *kernel = calloc(1, sizeof *kernel);
     long long took = 0;
     sscanf(image, "// generated in %lld ns", &took);
-    if (!read_kernel(image, kernel)) return violation(INVALID_IMAGE, "a module is not PTX with a kernel: %.200s", image);
+    if (!read_kernel(image, kernel))
+        return violation(INVALID_IMAGE, "a module is not PTX with a kernel: %.200s", image);
     pthread_mutex_lock(&lock);
     kernel->module = ++loaded;
     if (modules_file) {

@@ -59,19 +59,20 @@ static FILE *out(void) {
 // The loader hands a layer the next one's functions in a list of its own kind.
 static VkLayerInstanceCreateInfo *instance_link(const VkInstanceCreateInfo *info) {
     VkLayerInstanceCreateInfo *link = (void *)info->pNext;
-    while (link && !(link->sType == VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO && link->function == VK_LAYER_LINK_INFO))
-        link = (void *)link->pNext;
+    const VkStructureType type = VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO;
+    while (link && (link->sType != type || link->function != VK_LAYER_LINK_INFO)) link = (void *)link->pNext;
     return link;
 }
 
 static VkLayerDeviceCreateInfo *device_link(const VkDeviceCreateInfo *info) {
     VkLayerDeviceCreateInfo *link = (void *)info->pNext;
-    while (link && !(link->sType == VK_STRUCTURE_TYPE_LOADER_DEVICE_CREATE_INFO && link->function == VK_LAYER_LINK_INFO))
-        link = (void *)link->pNext;
+    const VkStructureType type = VK_STRUCTURE_TYPE_LOADER_DEVICE_CREATE_INFO;
+    while (link && (link->sType != type || link->function != VK_LAYER_LINK_INFO)) link = (void *)link->pNext;
     return link;
 }
 
-static VkResult create_instance(const VkInstanceCreateInfo *info, const VkAllocationCallbacks *memory, VkInstance *instance) {
+static VkResult create_instance(const VkInstanceCreateInfo *info, const VkAllocationCallbacks *memory,
+                                VkInstance *instance) {
     VkLayerInstanceCreateInfo *link = instance_link(info);
     if (!link) return VK_ERROR_INITIALIZATION_FAILED;
     instance_next = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
@@ -82,8 +83,8 @@ static VkResult create_instance(const VkInstanceCreateInfo *info, const VkAlloca
     return result;
 }
 
-static VkResult create_device(VkPhysicalDevice physical, const VkDeviceCreateInfo *info, const VkAllocationCallbacks *memory,
-                              VkDevice *device) {
+static VkResult create_device(VkPhysicalDevice physical, const VkDeviceCreateInfo *info,
+                              const VkAllocationCallbacks *memory, VkDevice *device) {
     VkLayerDeviceCreateInfo *link = device_link(info);
     if (!link) return VK_ERROR_INITIALIZATION_FAILED;
     PFN_vkGetInstanceProcAddr next_instance = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
@@ -122,12 +123,13 @@ static VkResult create_device(VkPhysicalDevice physical, const VkDeviceCreateInf
     return VK_SUCCESS;
 }
 
-static VkResult create_module(VkDevice handle, const VkShaderModuleCreateInfo *info, const VkAllocationCallbacks *memory,
-                              VkShaderModule *module) {
+static VkResult create_module(VkDevice handle, const VkShaderModuleCreateInfo *info,
+                              const VkAllocationCallbacks *memory, VkShaderModule *module) {
     const char *folder = getenv("MODULES_OUT");
     if (folder && *folder) {
         unsigned long long hash = 14695981039346656037ULL;
-        for (size_t i = 0; i < info->codeSize; i++) hash = (hash ^ ((const unsigned char *)info->pCode)[i]) * 1099511628211ULL;
+        const unsigned char *code = (const unsigned char *)info->pCode;
+        for (size_t i = 0; i < info->codeSize; i++) hash = (hash ^ code[i]) * 1099511628211ULL;
         char path[4096];
         snprintf(path, sizeof path, "%s/%016llx.spv", folder, hash);
         // Another process that writes the same file writes the same into it.
@@ -142,19 +144,19 @@ static VkResult create_module(VkDevice handle, const VkShaderModuleCreateInfo *i
 
 static void write_statistics(const Device *device, VkPipeline pipeline) {
     enum { MOST = 64 };
-    VkPipelineExecutablePropertiesKHR executables[4];
+    VkPipelineExecutablePropertiesKHR executables[4] = {0};
     VkPipelineInfoKHR of_pipeline = {.sType = VK_STRUCTURE_TYPE_PIPELINE_INFO_KHR, .pipeline = pipeline};
     uint32_t count = 4;
     for (uint32_t i = 0; i < count; i++)
-        executables[i] = (VkPipelineExecutablePropertiesKHR){.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_PROPERTIES_KHR};
+        executables[i].sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_PROPERTIES_KHR;
     device->properties(device->device, &of_pipeline, &count, executables);
     for (uint32_t i = 0; i < count; i++) {
         VkPipelineExecutableInfoKHR one = {
             .sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR, .pipeline = pipeline, .executableIndex = i};
-        VkPipelineExecutableStatisticKHR statistics[MOST];
+        VkPipelineExecutableStatisticKHR statistics[MOST] = {0};
         uint32_t known = MOST;
         for (uint32_t j = 0; j < known; j++)
-            statistics[j] = (VkPipelineExecutableStatisticKHR){.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR};
+            statistics[j].sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR;
         device->statistics(device->device, &one, &known, statistics);
         fprintf(out(), "\tSubgroup size=%u", executables[i].subgroupSize);
         for (uint32_t j = 0; j < known; j++) {
@@ -162,7 +164,9 @@ static void write_statistics(const Device *device, VkPipeline pipeline) {
             fprintf(out(), "\t%s=", statistics[j].name);
             switch (statistics[j].format) {
             case VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_BOOL32_KHR: fprintf(out(), "%u", value->b32); break;
-            case VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_INT64_KHR: fprintf(out(), "%lld", (long long)value->i64); break;
+            case VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_INT64_KHR:
+                fprintf(out(), "%lld", (long long)value->i64);
+                break;
             case VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_UINT64_KHR:
                 fprintf(out(), "%llu", (unsigned long long)value->u64);
                 break;

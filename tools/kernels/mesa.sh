@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lays out, from Debian sid's packages, Mesa's drivers for AMD and NVIDIA, the shims that stand in for their cards,
-# and the validator of SPIR-V, and prints the folder. It is kept between calls; remove it to get a newer Mesa. sid's Mesa is wanted,
-# because kernels in SPIR-V need 26.2.
+# and the validator of SPIR-V, and prints the folder. It is kept between calls; remove it to get a newer Mesa. sid's
+# Mesa is wanted, because kernels in SPIR-V need 26.2.
 #
 # Nothing is installed, and apt's own lists and settings stay as they are. Programs run in the folder through its
 # own loader, because its libraries need a newer glibc than a stable distribution has.

@@ -3,11 +3,12 @@
 #
 #     tools/kernels/run.sh OUT PROGRAM
 #
-# PROGRAM is a firebrick with the features cuda and spirv. It does all the work of `doctor --suite` and a short
-# bench on stand-ins for cards, which compute nothing. Real compilers get every kernel: NVIDIA's ptxas for three
-# architectures, and Mesa's for AMD (RADV) and NVIDIA (NVK), and the validator of SPIR-V. The logs go to the folder OUT, and OUT/kernels.md gets
-# the registers, shared memory and spills of each kernel on each chip, and the launches of a decode step and of an
-# update. `table.py`, beside this script, says what counts as a fault.
+# PROGRAM is a firebrick with the features cuda and spirv. It does all the work of `doctor --suite`, a short bench
+# and a short training on stand-ins for cards, which compute nothing. Real compilers get every kernel: NVIDIA's ptxas
+# for three architectures, and Mesa's for AMD (RADV) and NVIDIA (NVK). The validator of SPIR-V looks at all that Mesa
+# gets. The logs go to the folder OUT, and OUT/kernels.md gets the registers, shared memory and spills of each kernel
+# on each chip, and the launches of a decode step and of an update. `table.py`, beside this script, says what counts
+# as a fault.
 #
 # ptxas and libdevice come from PyPI, Mesa from Debian sid. Both are kept in $FIREBRICK_CI_CACHE (by default
 # ~/.cache/firebrick), and so is what ptxas made of each kernel. Nothing is installed.
@@ -67,7 +68,9 @@ done
 # ---- runs -----------------------------------------------------------------------------------
 
 # The program must find neither settings nor kernels of another run.
-clean() { env -i PATH="$PATH" LC_ALL=C HOME="$work/home" XDG_CACHE_HOME="$work/home" XDG_RUNTIME_DIR="$work/home" "$@"; }
+clean() {
+    env -i PATH="$PATH" LC_ALL=C HOME="$work/home" XDG_CACHE_HOME="$work/home" XDG_RUNTIME_DIR="$work/home" "$@"
+}
 
 # Runs the program on the stand-in for the card $1.
 on_cuda() {
@@ -97,9 +100,18 @@ job() (
     mkdir -p "$work/home"
     case $kind in
         suite) arguments=(doctor --suite --json) ;;
-        # The launches of a step depend on neither the number of rows nor the length. Weights and limits are
-        # the longest part of it.
-        bench) arguments=(bench qwen2.5-0.5b --phases "rollout@64x32+32,update@64x32+32" --dtype bfloat16 --runs 1 --json) ;;
+        # table.py knows these sizes. The number of launches of a decode step depends on none of them.
+        bench)
+            arguments=(bench qwen2.5-0.5b --phases "rollout@64x32+32,update@64x32+32" --dtype bfloat16 --runs 1
+                --json)
+            ;;
+        # Launches that are recorded and replayed have rules of their own: while they are recorded, no thread may
+        # take memory or wait.
+        train)
+            arguments=(train quickstart --set rollout.graphs=true --set warmup.steps=2 --set warmup.every=1
+                --set sampling.dynamic=off --set sampling.prompts_per_step=16 --set train.mini_batch=64
+                --set train.steps=2 --set eval.prompts=20)
+            ;;
     esac
     cd "$work/home"
     began=$(date +%s%3N)
@@ -124,6 +136,7 @@ export out made mesa mesa_libraries program toolkit
     for chip in $nvidia $amd; do echo "$chip suite"; done
     echo "sm_80 bench"
     echo "sm_120 bench"
+    echo "sm_90 train"
 } | xargs -P "$(nproc)" -L 1 timeout -k 20 1200 bash -c 'set -euo pipefail; job "$1" "$2"' job
 
 # ---- what came of it ------------------------------------------------------------------------
@@ -141,7 +154,7 @@ find "$out/modules" -name '*.spv' -print0 | xargs -0 -P "$(nproc)" -n 50 bash -c
 
 began=$SECONDS
 folders=()
-for chip in $cuda; do folders+=("$out/$chip/suite" "$out/$chip/bench"); done
+for chip in $cuda; do folders+=("$out/$chip"/*/); done
 "$python/python" tools/kernels/assemble.py "$ptxas" "$cache/assembled" "${folders[@]}"
 say "ptxas took $((SECONDS - began)) s"
 "$python/python" tools/kernels/table.py "$out"

@@ -20,7 +20,7 @@ import pathlib
 import re
 import sys
 
-# What a case says that broke over values. With zeros for scores, a router sends all tokens to the same experts, and
+# The words of cases that broke over values. With zeros for scores, a router sends all tokens to the same experts, and
 # the others have no gradient.
 OF_VALUES = {"a parameter has no gradient"}
 # The bytes of a unit that ptxas may keep in memory. It does so of its own accord, with registers left, to fit one
@@ -36,8 +36,8 @@ SM = {  # of the cards of driver.c: units, registers, bytes of shared memory and
 }
 NAMES = {"172": "NVK GA102", "192": "NVK AD102"}
 PLANE = 32  # units, on NVIDIA's cards
-LAYERS = 24  # of the model of the bench
-MICRO_BATCHES = 8  # of its update
+# The bench that run.sh asks for: layers of its model, rows, tokens of a prompt and of a completion, and micro-batches.
+LAYERS, ROWS, LENGTH, MICRO_BATCHES = 24, 64, 32, 8
 
 
 class Seen:
@@ -68,7 +68,7 @@ def main(out):
     faults += [f"the validator refused {row[0]}" for row in rows(out / "invalid")]
     text, host = launches(out / "sm_90" / "bench", own, faults)
     (out / "kernels.md").write_text(document(out, seen, own, text))
-    print_times(times, own, host)
+    print_times(times, own, host, matrix_units(out))
     if faults:
         print(f"\n{len(faults)} faults:")
         print("\n".join(f"  {fault}" for fault in faults))
@@ -87,7 +87,8 @@ def own_names():
     names = set()
     for path in pathlib.Path("crates/kernels/src").rglob("*.rs"):
         # Other attributes may stand between the one that makes a kernel and the function.
-        names |= set(re.findall(r"#\[cube\(launch\w*[^\]]*\)\]\s*(?:#\[[^\n]*\]\s*)*(?:pub\S*\s+)?fn\s+(\w+)", path.read_text()))
+        kernel = r"#\[cube\(launch[^\]]*\)\]\s*(?:#\[[^\n]*\]\s*)*(?:pub\S*\s+)?fn\s+(\w+)"
+        names |= set(re.findall(kernel, path.read_text()))
     assert "attend" in names, "crates/kernels has no kernel 'attend'; do kernels look different now?"
     return frozenset(names)
 
@@ -101,7 +102,8 @@ def plain(name):
 @functools.cache
 def owner(name, own):
     """The kernel of ours that a name is of, or none. Behind it there are the types of its numbers."""
-    return max((it for it in own if name == it or re.match(rf"{it}_[a-z]+_[a-z]+\d+(_|$)", name)), key=len, default=None)
+    fitting = (it for it in own if name == it or re.match(rf"{it}_[a-z]+_[a-z]+\d+(_|$)", name))
+    return max(fitting, key=len, default=None)
 
 
 # ---- how the runs ended ---------------------------------------------------------------------
@@ -109,21 +111,29 @@ def owner(name, own):
 
 def ended(folder):
     code, _ = (folder / "ended").read_text().split() if (folder / "ended").exists() else ("no", 0)
-    events = [json.loads(line) for line in (folder / "said").read_text().splitlines() if line.startswith("{")]
     last = " ".join((folder / "log").read_text().splitlines()[-1:])
+    events = events_of(folder)
     # The suite ends with 1 if a case failed, and here nearly all fail.
-    if code not in ("0", "1") or not any(event["event"] == "summary" for event in events):
+    right = ("0", "1") if folder.name == "suite" else ("0",)
+    if code not in right:
         yield f"the program ended with code {code}: {last}"
-    cases = [event for event in events if event["event"] == "case"]
-    phases = [event for event in events if event["event"] in ("phase", "failed")]
-    if not cases and not phases:
+    if folder.name == "train":
+        if not any(row[0] == "graph" for row in rows(folder / "launches")):
+            yield "no launches were recorded and replayed"
+        return
+    if not any(event["event"] == "summary" for event in events):
+        yield f"the program did not get to its summary: {last}"
+    if not any(event["event"] in ("case", "phase") for event in events):
         yield f"nothing ran: {last}"
-    for case in cases:
-        if case["outcome"] == "broken" and case["message"] not in OF_VALUES:
-            yield f"case {case['name']} in {case['precision']} broke: {case['message']}"
-    for phase in phases:
-        if phase["event"] == "failed":
-            yield f"phase {phase['phase']} failed: {phase['error']}"
+    for event in events:
+        if event["event"] == "case" and event["outcome"] == "broken" and event["message"] not in OF_VALUES:
+            yield f"case {event['name']} in {event['precision']} broke: {event['message']}"
+        if event["event"] == "failed":
+            yield f"phase {event['phase']} failed: {event['error']}"
+
+
+def events_of(folder):
+    return [json.loads(line) for line in (folder / "said").read_text().splitlines() if line.startswith("{")]
 
 
 def seconds_of(folder):
@@ -174,16 +184,17 @@ def resident(chip, units, registers, shared):
     all_units, all_registers, all_shared, cubes = SM[chip]
     planes = -(-units // PLANE)
     of_plane = -(-registers * PLANE // 256) * 256
-    return min(all_units // (planes * PLANE), all_registers // (of_plane * planes), all_shared // (shared + 1024), cubes)
+    by_memory = all_shared // (shared + 1024)
+    return min(all_units // (planes * PLANE), all_registers // (of_plane * planes), by_memory, cubes)
 
 
 def of_mesa(folder):
-    found, faults, begun = [], [], None
+    found, faults, begun = [], [], collections.Counter()
     for row in rows(folder / "pipelines"):
         if row[0] == "begin":
-            begun = row[1]
+            begun[row[1]] += 1
             continue
-        begun = None
+        begun[row[1]] -= 1
         if row[0] == "refused":
             faults.append(f"the driver refused {row[1]}: result {row[2]}")
             continue
@@ -195,8 +206,9 @@ def of_mesa(folder):
         shared = number("LDS size") if "LDS size" in value else None
         registers, waves = number("VGPRs", "Number of GPRs"), number("Subgroups per SIMD", "Max warps/SM")
         found.append(Seen(name, folder.name, registers, shared, waves, memory, float(milliseconds) / 1e3))
-    if begun:
-        faults.append(f"the compiler died at {begun}")
+    # Threads may compile at the same time.
+    if died := sorted((+begun).elements()):
+        faults.append(f"the compiler died at {', '.join(died)}")
     if not found:
         faults.append("no kernel was compiled")
     # wgpu has two of its own.
@@ -216,28 +228,30 @@ def memory(found, own, few):
 def document(out, seen, own, text):
     all_names = sorted({plain(it.name) for found in seen.values() for it in found})
     ours = [name for name in all_names if owner(name, own)]
-    # Of burn's hundreds of kernels there is a line for each sort, whatever its types.
+    # burn has hundreds of kernels, so that a line is for all types of one sort.
     others = sorted({sort(name) for name in all_names} - {sort(name) for name in ours})
     versions = " and ".join((out / "made" / "versions").read_text().split("\n")[:2])
-    head = ["kernel", "variants", *(NAMES.get(chip, chip) for chip in seen)]
+    head = [NAMES.get(chip, chip) for chip in seen]
     lines = [
         "# Kernels, as compilers for real chips see them",
         "",
-        f"`tools/kernels/run.sh` wrote this page, with {versions}. No card was there: the kernels are those of",
-        "`firebrick doctor --suite` and of a bench of Qwen2.5-0.5B in bfloat16, on stand-ins that compute nothing.",
+        f"`tools/kernels/run.sh` wrote this page, with {versions}. No card was there: the kernels are",
+        "those of `firebrick doctor --suite` and of a bench of Qwen2.5-0.5B in bfloat16, on stand-ins that compute",
+        "nothing.",
         "",
-        "A cell has the most registers of a unit, then the fewest planes that a multiprocessor (NVIDIA) or a SIMD (AMD)",
-        "holds at once, then the most shared memory of a cube, in KiB. A number with a + is the most bytes of a unit that",
-        "are in memory for want of registers. The columns sm_80, sm_90 and sm_120 are ptxas's, the others Mesa's, and NVK",
-        "does not tell the shared memory.",
+        "A cell has the most registers of a unit, then the fewest planes that a multiprocessor (NVIDIA) or a SIMD",
+        "(AMD) holds at once, then the most shared memory of a cube, in KiB. A number with a + is the most bytes of a",
+        "unit that are in memory for want of registers. The columns sm_80, sm_90 and sm_120 are ptxas's, the others",
+        "Mesa's, and NVK does not tell the shared memory.",
         "",
         "## Own kernels",
         "",
-        *table(head, ours, seen, plain),
+        *table(["variants", *head], ours, seen, plain),
         "",
         "## Kernels of burn and cubek",
         "",
-        "Each line has all types of the numbers that a kernel computes with.",
+        "Each line has all types of the numbers that a kernel computes with. The variants differ a little from run to",
+        "run, because burn writes over a tensor if by chance nothing else holds it any more.",
         "",
         *table(head, others, seen, lambda name: sort(plain(name))),
         "",
@@ -253,12 +267,14 @@ def sort(name):
 
 
 def table(head, names, seen, named):
-    yield "| " + " | ".join(head) + " |"
-    yield "|---" * len(head) + "|"
+    yield "| kernel | " + " | ".join(head) + " |"
+    yield "|---" * (len(head) + 1) + "|"
     for name in names:
         of = [[it for it in found if named(it.name) == name] for found in seen.values()]
-        variants = max(len({it.name for it in found}) for found in of)
-        yield "| " + " | ".join([name, str(variants), *map(cell, of)]) + " |"
+        cells = list(map(cell, of))
+        if "variants" in head:
+            cells.insert(0, str(max(len({it.name for it in found}) for found in of)))
+        yield "| " + " | ".join([name, *cells]) + " |"
 
 
 def cell(found):
@@ -284,8 +300,8 @@ def launches(folder, own, faults):
             keys[row[1]] = (name, " × ".join(row[4:7]))
         elif row[0] == "run":
             trace.append((float(row[1]), keys[row[2]], int(row[3])))
-    events = [json.loads(line) for line in (folder / "said").read_text().splitlines() if line.startswith("{")]
-    # A phase ends with a run whose launches are counted by the program itself. Those of the update are the last.
+    events = events_of(folder)
+    # A phase ends with a run whose launches are counted by the program itself. The update is the last phase.
     update = next((event for event in events if event["event"] == "detail" and event["phase"] == "update"), None)
     if update is None or not trace:
         faults.append("the bench has no update to count launches in")
@@ -304,7 +320,7 @@ def launches(folder, own, faults):
         if entry[1][0] == "drawn":
             steps.append(step)
             step = []
-    steps = steps[-31:]
+    steps = steps[-(LENGTH - 1):]
     host = [
         (step[-1][0] - step[0][0]) / (sum(number for *_, number in step) - 1) for step in steps
     ]
@@ -315,11 +331,11 @@ def launches(folder, own, faults):
     of_update = collections.Counter()
     for _, key, number in last:
         of_update[key] += number
-    tokens = update["units"] if "units" in update else 64 * 64
+    tokens = ROWS * 2 * LENGTH
     return [
         "## Launches of a decode step",
         "",
-        f"Qwen2.5-0.5B with {LAYERS} layers, 64 rows, on an H100: the mean over {len(steps)} steps.",
+        f"Qwen2.5-0.5B with {LAYERS} layers, {ROWS} rows, on an H100: the mean over {len(steps)} steps.",
         "",
         *counted(of_steps, len(steps), LAYERS, "a step", "a layer"),
         "",
@@ -345,7 +361,14 @@ def counted(of, runs, layers, whole, part):
 # ---- times ----------------------------------------------------------------------------------
 
 
-def print_times(times, own, host):
+def matrix_units(out):
+    """Counts the kernels for an H100 that have the instructions of the newer, faster ways, and of the older ones."""
+    texts = [path.read_text() for path in (out / "sm_90").glob("*/[0-9]*.ptx")]
+    ways = ["wgmma.mma", "mma.sync.aligned.m16n8", "wmma.mma", "cp.async.bulk", "cp.async.c", "ldmatrix"]
+    return ", ".join(f"{way} {sum(way in text for text in texts)}" for way in ways)
+
+
+def print_times(times, own, host, ways):
     print(f"{'':<20}{'all':>8}  kernels: seconds to generate + to compile, of ours / products / others")
     for where, seconds, found, generated in times:
         groups = collections.defaultdict(lambda: [0, 0.0, 0.0])
@@ -354,8 +377,12 @@ def print_times(times, own, host):
         for it in found:
             groups[group(it.name, own)][0] += 1
             groups[group(it.name, own)][2] += it.seconds
-        parts = [f"{groups[it][0]:4}: {groups[it][1]:5.1f} + {groups[it][2]:5.1f}" for it in ("own", "products", "others")]
-        print(f"{where:<20}{seconds:>6.0f} s  {'   '.join(parts)}")
+        line = f"{where:<20}{seconds:>6.0f} s"
+        for of in ("own", "products", "others"):
+            number, generating, compiling = groups[of]
+            line += f"  {number:4}: {generating:5.1f} + {compiling:5.1f}"
+        print(line)
+    print("kernels with each way to matrix units and to shared memory: " + ways)
     if host is not None:
         print(f"a launch of a decode step takes {host:.1f} µs of the host, in the median over the steps")
 
