@@ -6,7 +6,7 @@ export LC_ALL=C
 
 usage() {
     cat <<'TEXT'
-usage: benches/gpu/pack.sh DIR [--features LIST] [--libdevice FILE]
+usage: benches/gpu/pack.sh DIR [--features LIST] [--libdevice FILE] [--here]
 
 Writes DIR/firebrick-gpu.tar.xz with the program, run.sh, and the files that the other machine may lack: NVIDIA's
 libdevice, and Vulkan's loader.
@@ -14,6 +14,8 @@ libdevice, and Vulkan's loader.
   --features LIST    the devices built in (default: cuda,spirv): spirv is Vulkan with kernels that use matrix
                      units; vulkan replaces it, with kernels in WGSL, which old and software drivers take too
   --libdevice FILE   NVIDIA's libdevice.10.bc (default: the file of this machine's CUDA toolkit, if there is one)
+  --here             link this machine's C library, which must not be newer than the other machine's. Without it
+                     zig brings an old one, and everything is built anew for that
 TEXT
 }
 
@@ -45,7 +47,7 @@ pack_loader() {
 }
 
 pack() {
-    local dir=$1 features=$2 libdevice=$3 top work folder program
+    local dir=$1 features=$2 libdevice=$3 here=$4 top work folder program
     top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
     for tool in cargo strip objdump xz; do
         command -v "$tool" >/dev/null || fail "$tool is missing"
@@ -62,7 +64,9 @@ pack() {
     # With zig the program runs on older systems than this one. The folder is its own, because cargo builds
     # everything anew for another linker.
     local own=${CARGO_TARGET_DIR:-$top/target}/gpu
-    if "$top/tools/zig.sh" "$own/zig"; then
+    if [ -n "$here" ]; then
+        say "linked with this machine's C library"
+    elif "$top/tools/zig.sh" "$own/zig"; then
         export "CARGO_TARGET_$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_LINKER=$own/zig/cc-linux"
         export CARGO_TARGET_DIR=$own
     else
@@ -103,10 +107,11 @@ pack() {
     say "$(du -h "$dir/firebrick-gpu.tar.xz" | cut -f 1) in $dir/firebrick-gpu.tar.xz, to run with $glibc or newer"
 }
 
-dir='' features=cuda,spirv libdevice=''
+dir='' features=cuda,spirv libdevice='' here=''
 while [ $# -gt 0 ]; do
     case $1 in
         -h | --help) usage; exit 0 ;;
+        --here) here=1; shift ;;
         --features | --libdevice)
             [ -n "${2-}" ] || fail "$1 needs a value"
             case $1 in
@@ -124,4 +129,4 @@ while [ $# -gt 0 ]; do
     esac
 done
 [ -n "$dir" ] || fail "expected the DIR to write to (see --help)"
-pack "$dir" "$features" "$libdevice"
+pack "$dir" "$features" "$libdevice" "$here"

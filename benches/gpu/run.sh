@@ -309,13 +309,22 @@ begin() {
     job "$part" "$device" "$limit" "$allowed" "$@" &
 }
 
+# Prints a command, without the paths that the line `machine` has.
+shown() {
+    local word words=()
+    for word; do
+        case $word in LD_LIBRARY_PATH=* | VK_*) ;; *) words+=("${word#"$folder/"}") ;; esac
+    done
+    printf '%s\n' "${words[*]}"
+}
+
 # Runs a part to its end. Its words go to the report and to said.txt as they come.
 job() {
     set +e
     local part=$1 device=$2 limit=$3 allowed=$4 began took code error=null whole=true
     shift 4
     local own=$work/${part//[^a-z0-9.]/_}.${device//[^a-z0-9]/_}
-    put "$(mark "$part" "$device" begin)\"limit\":$allowed,\"at\":$SECONDS,\"command\":$(string <<<"${*#"$folder/"}")}"
+    put "$(mark "$part" "$device" begin)\"limit\":$allowed,\"at\":$SECONDS,\"command\":$(shown "$@" | string)}"
     began=$(date +%s%3N)
     {
         {
