@@ -182,17 +182,30 @@ fn warn(note: String) {
 
 /// Writes a line of JSON to standard output. A program that is killed has then said all that it knew, because the
 /// line leaves it at once and in one piece.
+///
+/// A measurement that nobody reads any more would only hold the device, so a closed pipe ends the process. The exit
+/// code is the shell's for SIGPIPE.
 fn say(event: &str, rest: impl Serialize) -> Result<(), ProgramError> {
-    print(&line(event, rest))
+    match written(&line(event, rest)) {
+        Err(source) if source.kind() == ErrorKind::BrokenPipe => std::process::exit(141),
+        done => done.map_err(|source| not_written(source).into()),
+    }
 }
 
 /// Writes to standard output. It is no error if a reader such as head stops early.
 fn print(text: &str) -> Result<(), ProgramError> {
-    let mut out = std::io::stdout();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(source) if source.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::File { path: "standard output".into(), source }.into())
-        }
+    match written(text) {
+        Err(source) if source.kind() != ErrorKind::BrokenPipe => Err(not_written(source).into()),
         _ => Ok(()),
     }
+}
+
+fn written(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn not_written(source: std::io::Error) -> Error {
+    Error::File { path: "standard output".into(), source }
 }

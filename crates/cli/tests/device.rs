@@ -5,6 +5,8 @@
 
 mod place;
 
+use std::io::{BufRead as _, BufReader};
+
 use place::{Place, assert_same, repository};
 use serde_json::Value;
 
@@ -49,6 +51,12 @@ fn device_findings_are_lines_that_stand_alone() {
     assert!(step["per_second"].as_f64().unwrap() > 0.0);
     assert!(detail["parts"]["time/update"].is_number(), "{detail}");
     assert_eq!((&summary["phases"], &summary["failed"]), (&3.into(), &0.into()));
+    // Nobody reads what follows the first line, so nothing is measured for it.
+    let mut left = place.command(&["bench", "1m", "--json", "--runs", "1000"]).spawn().unwrap();
+    let mut read = BufReader::new(left.stdout.take().unwrap());
+    read.read_line(&mut String::new()).unwrap();
+    drop(read);
+    assert_eq!(left.wait().unwrap().code(), Some(141));
     let wrong = place.run(&["bench", "1m", "--phases", "rollout@2x3"]);
     assert_eq!(wrong.code, Some(2));
     assert!(wrong.stderr.contains("such as 16x512+512"), "{}", wrong.stderr);
