@@ -107,7 +107,7 @@ mod tests {
             );
             assert!(whole.clone().any(|number| number % 2.0 != 0.0), "the last digit is used");
 
-            // A uniform number within ±1 has the mean 0 and the mean square 1/3. Of ten thousand, the means stray
+            // A uniform number within ±1 has the mean 0 and the mean square 1/3. The means of ten thousand stray
             // by 0.006 and 0.003.
             let mean = |of: fn(f64) -> f64| {
                 numbers.iter().map(|&number| of(f64::from(number))).sum::<f64>() / 10_000.0
