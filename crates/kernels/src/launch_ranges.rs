@@ -37,7 +37,7 @@ mod tests {
         let third = MULTIPLICATIONS / 3;
         let cut = |items: &[usize]| launch_ranges(items, |item| item * third);
         assert!(cut(&[]).is_empty());
-        assert_eq!(cut(&[1, 1, 1]), [0..3]);
+        assert_eq!(cut(&[1, 1, 1, 0]), std::slice::from_ref(&(0..4)));
         assert_eq!(cut(&[1, 1, 1, 1]), [0..3, 3..4]);
         assert_eq!(cut(&[2, 2, 1, 3, 0]), [0..1, 1..3, 3..5]);
         // An item can't be cut.
