@@ -47,7 +47,10 @@ fn normal([u, v]: [f64; 2], deviation: f64) -> f32 {
 }
 
 /// 1 − u is in (0, 1], so the logarithm is finite.
+///
+/// Were it inlined, the compiler would compute the cosine of every number beforehand, in case it is wanted.
 #[cold]
+#[inline(never)]
 fn exactly([u, v]: [f64; 2], deviation: f64) -> f32 {
     let radius = (-2.0 * (1.0 - u).ln()).sqrt();
     (radius * (TAU * v).cos() * deviation) as f32
