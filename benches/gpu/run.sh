@@ -22,7 +22,7 @@ in DIR/said.txt. Asked again with the same DIR, it goes on after the parts that 
 and a part that fails does not stop the others.
 
   smoke                       does the device compute at all?                                  (60 s)
-  operations, model, tensors, products, training, sampling, defects
+  operations, attention, head, model, tensors, products, training, sampling, defects
                               the suite, group by group, against the CPU; several at once      (120 to 300 s)
   again:NAME                  a case or a part that broke, alone, waiting for every launch     (40 s)
   curve                       the quickstart, shortened, and its curve, beside the CPU's       (180 s)
@@ -409,7 +409,7 @@ with() {
 }
 
 # The groups of the suite, by what they tell.
-groups=(operations model tensors products training sampling defects)
+groups=(operations attention head model tensors products training sampling defects)
 
 suite() {
     local device=$1 group seconds
