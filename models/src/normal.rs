@@ -35,8 +35,8 @@ const BLOCK: usize = 256;
 /// Makes a normal number of two uniform ones in [0, 1).
 ///
 /// The C library's logarithm and cosine take most of the time, and nearly all of their 53 bits go when the number is
-/// rounded to f32. So they are computed to 43 bits first, by polynomials that the compiler vectorises. In one of 50
-/// thousand numbers that leaves two ways to round, and the C library decides.
+/// rounded to f32. So they are computed to 43 bits first, by polynomials. In one of 50 thousand numbers
+/// that leaves two ways to round, and the C library decides.
 fn normal([u, v]: [f64; 2], deviation: f64) -> f32 {
     let radius = (-2.0 * nearly_ln(1.0 - u)).sqrt();
     let number = radius * nearly_cos(v) * deviation;

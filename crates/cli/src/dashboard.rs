@@ -11,7 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use burn::data::dataloader::Progress;
 use burn_train::{
     Interrupter,
     logger::TrainingProgressLogger as _,
@@ -24,7 +23,7 @@ use burn_train::{
         tui::TuiMetricsRendererWrapper,
     },
 };
-use firebrick::{Example, Stage, Watcher};
+use firebrick::{Example, Stage, Watcher, burn::data::dataloader::Progress};
 use firebrick_core::{Metrics, Step, Verdict};
 use firebrick_runs::Summary;
 

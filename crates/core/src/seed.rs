@@ -85,8 +85,7 @@ impl Stream {
         uniform(self.rng.next_u64())
     }
 
-    /// Writes the numbers from `position` on into `numbers`. For many numbers this is twice as fast as asking for
-    /// each.
+    /// Writes the numbers from `position` on into `numbers`.
     pub fn uniforms(&mut self, position: u64, numbers: &mut [f64]) {
         let mut bytes = [0; 4096];
         self.rng.set_word_pos(u128::from(position) * 2);

@@ -74,7 +74,7 @@ pub struct Task {
     /// The estimator that turns the step's rewards into advantages; `None` if a critic gives them.
     pub advantage: Option<Box<dyn AdvantageEstimator>>,
     /// The number of cores that judging leaves to others: 2 beside a GPU, for the thread that asks for launches and
-    /// for the one that makes them. On two busy cores a launch took 18 times as long as on free ones.
+    /// for the one that makes them. On a stand-in driver, a launch from two busy cores took 18 times as long.
     pub spare_cores: usize,
 }
 
