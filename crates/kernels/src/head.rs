@@ -207,6 +207,13 @@ fn on_gpu(
     TokenLogProbs { logprobs, entropy, largest, log_sum, waiting }
 }
 
+/// The number of tokens over which one product adds up the gradient of hidden states.
+///
+/// A product adds up its terms one after the other in f32. Over a vocabulary of 151,936 tokens that was off by 7.5e-5
+/// of the largest number on llvmpipe, where the CPU is off by 2.4e-6.
+#[cfg(feature = "gpu")]
+const TERMS: usize = 1 << 13;
+
 #[cfg(feature = "gpu")]
 fn on_gpu_back(
     hidden: &Tensor<2>,
@@ -223,7 +230,12 @@ fn on_gpu_back(
         let d_logits = factors.d_logits(&logits, block.start, format);
         drop(logits);
         let rows = head.clone().slice_dim(0, block.clone()).cast(format);
-        d_hidden = Some(cube::product::added(d_hidden, 0, &d_logits, &rows));
+        for start in (0..block.len()).step_by(TERMS) {
+            let run = start..block.len().min(start + TERMS);
+            let part = d_logits.clone().slice_dim(1, run.clone());
+            let rows = rows.clone().slice_dim(0, run);
+            d_hidden = Some(cube::product::added(d_hidden, 0, &part, &rows));
+        }
         d_head = d_head.map(|d_head| {
             cube::product::added(Some(d_head), block.start, &d_logits.transpose(), hidden)
         });
