@@ -60,6 +60,10 @@ pack() {
     # shellcheck disable=SC2064 # $work is local: it has to be put in now
     trap "rm -rf '$work'" EXIT
     [ -z "$libdevice" ] || libdevice=$(realpath "$libdevice")
+    # Without this file no kernel of CUDA compiles, which is a bad thing to learn on a card by the hour.
+    if [[ ,$features, == *,cuda,* && -z $libdevice ]] && python=$("$top/tools/venv.sh" "$top/tools/kernels/ptxas.txt" --no-deps); then
+        libdevice=$(find "${python%/bin}" -name libdevice.10.bc | head -n 1)
+    fi
 
     # With zig the program runs on older systems than this one. The folder is its own, because cargo builds
     # everything anew for another linker.
@@ -87,7 +91,7 @@ pack() {
         mkdir -p "$folder/cuda/nvvm/libdevice"
         cp "$libdevice" "$folder/cuda/nvvm/libdevice/libdevice.10.bc"
     elif [[ ,$features, == *,cuda,* ]]; then
-        say "no libdevice.10.bc here and none packed: the other machine needs a CUDA toolkit"
+        say "no libdevice.10.bc is here and none could be fetched: the other machine needs a CUDA toolkit (--libdevice)"
     fi
     case ,$features, in
         *,vulkan,* | *,spirv,*)

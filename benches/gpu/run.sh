@@ -17,14 +17,15 @@ usage: run.sh PLACE [--out DIR] [--done FILE]... [--total SECONDS] [--limit SECO
               [--part NAME]... [--beside N] [--cache DIR] [--phases LIST] [--model DIR] [SIZE...]
 
 Measures the GPUs of this machine with the program in PLACE, which benches/gpu/pack.sh made. Does the parts below and
-appends what it finds to DIR/lines.jsonl, a JSON object a line, at once. All that programs write to standard error is
-in DIR/said.txt. Asked again with the same DIR, it goes on after the parts that are done. Each part has its own time,
-and a part that fails does not stop the others.
+appends what it finds to DIR/lines.jsonl, a JSON object a line, at once. What programs write to standard error is in
+DIR/said.txt, the first 5,000 lines of each part. Asked again with the same DIR, it goes on after the parts that are
+done. Each part has its own time, and a part that fails does not stop the others.
 
   smoke                       does the device compute at all?                                  (60 s)
   operations, attention, head, model, tensors, products, training, sampling, defects
                               the suite, group by group, against the CPU; several at once      (120 to 300 s)
-  again:NAME                  a case or a part that broke, alone, waiting for every launch     (40 s)
+  again:NAME                  a case that broke, alone, waiting for every launch               (40 s)
+                              (a part below that failed too, within its own time)
   curve                       the quickstart, shortened, and its curve, beside the CPU's       (180 s)
   limits                      a launch, a copy, and products of a model's shapes in each
                               format                                                           (150 s)
@@ -35,7 +36,7 @@ and a part that fails does not stop the others.
   ncu                         Nsight Compute's numbers of each kernel, where it is installed   (120 s)
   torch                       PyTorch's product of two matrices, if python3 has PyTorch        (40 s)
 
-The first device does all of this, and then the next device.
+The first device does all of this, and then the next device; torch comes last, once.
 
   PLACE              firebrick-gpu.tar.xz, or the folder it unpacks to
   --out DIR          the folder of the report (default: $OUT, or ./firebrick-gpu-out)
@@ -87,12 +88,12 @@ object() {
     esac
 }
 
-# Appends the lines of a program to the report. An object gets the names of the part $1 and of the device $2, and
-# the second. Any other text, such as a line that a killed program left half written, becomes a string.
+# Appends the lines of a program to the report. An object gets the names of the part $1 and of the device $2, the
+# build and the second. Any other text, such as a line that a killed program left half written, becomes a string.
 tag() {
     local text whole head device="\"device\":\"$2\"," texts=0
     while whole=1; IFS= read -r text || { whole=''; [ -n "$text" ]; }; do
-        head="{\"part\":\"$1\",\"at\":$SECONDS,"
+        head="{\"part\":\"$1\",\"build\":\"$build\",\"at\":$SECONDS,"
         case $whole$text in
             '1{"'*'"device":'*'}') put "$head${text#\{}" ;;
             '1{"'*'}') put "$head$device${text#\{}" ;;
@@ -112,8 +113,12 @@ mend() {
     fi
 }
 
-# Prints the lines of the reports that have the text $1.
-having() { sed -n "\\#$1#p" "$lines" ${earlier[@]+"${earlier[@]}"}; }
+# Prints the lines of the reports that have the text $1. Whoever takes the last of them takes the newest, so other
+# folders' come first.
+having() { sed -n "\\#$1#p" ${earlier[@]+"${earlier[@]}"} "$lines"; }
+
+# Prints the lines of this program's part $1 that have the text $2.
+said() { having "^{\"part\":\"$1\",\"build\":\"$build\".*$2"; }
 
 # Prints the number of lines of the reports that have the text $1.
 count() { having "$1" | wc -l; }
@@ -156,7 +161,7 @@ place() {
         folder=$cache/firebrick-gpu
         # The second command on a machine need not unpack again.
         if [ "$(cat "$cache/unpacked" 2>/dev/null)" != "$sum" ]; then
-            rm -rf "$folder"
+            rm -rf "$cache/unpacked" "$folder" # in this order: half a folder must not pass for a whole one
             unpacked "$1" | tar -C "$cache" -x || fail "$1 could not be unpacked; unpack it elsewhere and give its folder"
             printf '%s\n' "$sum" >"$cache/unpacked"
         fi
@@ -277,12 +282,16 @@ wanted() {
 # The beginning of the line that the part $1 of the device $2 has at its beginning or end, $3.
 mark() { printf '{"event":"part_%s","part":"%s","device":"%s","build":"%s",' "$3" "$1" "$2" "$build"; }
 
-# A part is done if it ended by itself, or had all its time. A part that twice began and never ended took the
-# machine with it, and would do so again.
+# A part is done if it ended by itself, or had all the time $3 that it may have now. A part that twice began and never
+# ended took the machine with it, and would do so again.
 is_done() {
-    local ends
+    local ends last
     ends=$(mark "$1" "$2" end)
-    [ "$(count "^$ends.*\"whole\":true")" = 0 ] || return 0
+    last=$(having "^$ends.*\"whole\":true" | tail -n 1)
+    if [ -n "$last" ] && ! { [[ $last =~ \"exit\":124,.*\"limit\":([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -lt "$3" ]; }; then
+        say "$2: $1 is done"
+        return 0
+    fi
     [ "$(($(count "^$(mark "$1" "$2" begin)") - $(count "^$ends")))" -ge 2 ] || return 1
     skip "$1" "$2" "it began twice and never ended"
 }
@@ -298,7 +307,7 @@ begin() {
     local part=$1 device=$2 limit=${limit:-$3} allowed=$((total - SECONDS - 8))
     shift 3
     wanted "$part" || return 0
-    ! is_done "$part" "$device" || return 0
+    ! is_done "$part" "$device" "$limit" || return 0
     # A third of its time is mostly enough to learn something.
     if [ "$allowed" -lt $((limit / 3)) ] || [ "$allowed" -lt 1 ]; then
         skip "$part" "$device" "no time is left for it: $((allowed > 0 ? allowed : 0)) of $limit seconds"
@@ -309,10 +318,12 @@ begin() {
     job "$part" "$device" "$limit" "$allowed" "$@" &
 }
 
-# Prints a command, without the paths that the line `machine` has.
+# Prints a command, without the paths that the line `machine` has, and without those of this machine's user.
 shown() {
     local word words=()
     for word; do
+        [ -z "$model" ] || [ "$word" != "$model" ] || word=MODEL
+        word=${word#"$work/"}
         case $word in LD_LIBRARY_PATH=* | VK_*) ;; *) words+=("${word#"$folder/"}") ;; esac
     done
     printf '%s\n' "${words[*]}"
@@ -325,6 +336,8 @@ job() {
     shift 4
     local own=$work/${part//[^a-z0-9.]/_}.${device//[^a-z0-9]/_}
     put "$(mark "$part" "$device" begin)\"limit\":$allowed,\"at\":$SECONDS,\"command\":$(shown "$@" | string)}"
+    # A part that takes the machine with it is known by this line.
+    sync -d "$lines" 2>/dev/null || true
     began=$(date +%s%3N)
     {
         {
@@ -333,7 +346,7 @@ job() {
             wait $! 2>/dev/null # bash would tell of a crash by itself
             echo $? >"$own.code"
         } | tag "$part" "$device" 3>&-
-    } 3>&1 | sed -u -n "1,5000s|^|$device $part: |p" | tee -a "$out/said.txt" >"$own.said"
+    } 3>&1 | sed -u "s|^|$device $part: |" | tee "$own.said" | sed -u -n '1,5000p' >>"$out/said.txt"
     code=$(cat "$own.code" 2>/dev/null || echo 137)
     rm -f "$own.pid"
     took=$(($(date +%s%3N) - began))
@@ -352,6 +365,7 @@ job() {
     fi
     put "$(mark "$part" "$device" end)\"whole\":$whole,\"exit\":$code,\"seconds\":$(printf '%d.%03d' $((took / 1000)) $((took % 1000))),\
 \"limit\":$allowed,\"at\":$SECONDS,\"error\":$error}"
+    sync -d "$lines" 2>/dev/null || true
 }
 
 # Waits until less than $1 parts run. A process that can't even be killed is left behind.
@@ -423,9 +437,9 @@ suite() {
 # Prints the names of the cases of the part $1 on the device $2 that broke or were not reached.
 unsettled() {
     local listed settled case
-    listed=$(having "^{\"part\":\"$1\".*\"event\":\"device\",\"device\":\"$2\"" | tail -n 1 |
+    listed=$(said "$1" "\"event\":\"device\",\"device\":\"$2\"" | tail -n 1 |
         sed -n 's/.*"cases":\["\([^]]*\)"\].*/\1/p' | sed 's/","/\n/g')
-    settled=$(having "^{\"part\":\"$1\".*\"event\":\"case\",\"device\":\"$2\"" | sed -n \
+    settled=$(said "$1" "\"event\":\"case\",\"device\":\"$2\"" | sed -n \
         '/"outcome":"broken"/!s/.*"name":"\([^"]*\)","precision":"\([^"]*\)".*/\1 \2/p')
     while IFS= read -r case; do
         [ -z "$case" ] || [[ $'\n'$settled$'\n' == *$'\n'"$case"$'\n'* ]] || printf '%s\n' "${case% *}"
@@ -443,7 +457,7 @@ again() {
     for group in "${groups[@]}"; do
         case $(ending "$group" "$device") in
             '' | 0 | 2) continue ;;
-            1) [ "$(count "^{\"part\":\"$group\".*\"device\":\"$device\".*\"outcome\":\"broken\"")" != 0 ] || continue ;;
+            1) [ -n "$(said "$group" "\"device\":\"$device\".*\"outcome\":\"broken\"")" ] || continue ;;
         esac
         while IFS= read -r case; do
             [ -n "$case" ] && [ "$tries" -lt 12 ] || continue
@@ -567,12 +581,12 @@ page() {
     for key in ${order[@]+"${order[@]}"}; do
         read -r device part <<<"$key"
         read -r code seconds <<<"${ended[$key]}"
-        verdicts=$(having "^{\"part\":\"$part\".*\"event\":\"suite\",\"device\":\"$device\"" | tail -n 1 |
+        verdicts=$(said "$part" "\"event\":\"suite\",\"device\":\"$device\"" | tail -n 1 |
             sed -n 's/.*"verdicts":{\([^}]*\)}.*/\1/p' | tr -d '"')
         [ "$code" = 0 ] && code=passed || code="ended: $code"
         printf '%-10s %-28s %-10s %8.1f s  %s\n' "$device" "$part" "$code" "$seconds" "${verdicts//,/, }"
     done
-    having '"event":"phase"' | tr -d '"' |
+    having "\"build\":\"$build\".*\"event\":\"phase\"" | tr -d '"' |
         sed -n 's/.*device:\([^,]*\),shape:\([^,]*\),phase:\([^,]*\),sizes:{\([^}]*\)}.*per_second:\([0-9]*\).*/\1 \2 \3: \5 a second (\4)/p'
 }
 

@@ -59,7 +59,11 @@ def assemble(ptxas, module, kept):
     ]
     # ptxas ends with 0 in spite of some warnings that matter, such as a stack whose size is not known.
     bad = [line for line in said.splitlines() if re.search("warning|error|fatal", line, re.IGNORECASE)]
-    error = " ".join(bad)[:1000] if bad else f"ptxas ended with {run.returncode}" if run.returncode else ""
+    error = " ".join(bad)[:1000]
+    if run.returncode:
+        error = error or f"ptxas ended with {run.returncode}"
+    elif not re.search(patterns[0], said):
+        error = error or "ptxas told no registers"
     found = [seconds, *map(number, patterns), error.replace("\t", " ")]
     part = kept.with_suffix(f".{os.getpid()}.part")
     part.write_text(json.dumps(found))

@@ -358,8 +358,10 @@ API Result cuLaunchKernel(Kernel *kernel, unsigned grid_x, unsigned grid_y, unsi
                           void **extra) {
     int64_t at = now();
     Key key;
-    memset(&key, 0, sizeof key); // so that equal keys have equal bytes
-    key = (Key){kernel, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared};
+    memset(&key, 0, sizeof key); // so that equal keys have equal bytes, and those between the fields too
+    key.kernel = kernel, key.shared = shared;
+    key.grid[0] = grid_x, key.grid[1] = grid_y, key.grid[2] = grid_z;
+    key.block[0] = block_x, key.block[1] = block_y, key.block[2] = block_z;
     pthread_mutex_lock(&lock);
     Result result = check(kernel, key.grid, key.block, shared);
     for (int i = 0; i < kernel->parameters && !result; i++) {

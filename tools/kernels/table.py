@@ -10,7 +10,7 @@ faults. The exit code is 1 if there is a fault:
 - a kernel that a compiler refused, or at which it died;
 - a launch, a copy or a recording that the real driver would have refused;
 - a module that Vulkan's own validator refused;
-- one of our own kernels with numbers of a unit in memory, for want of registers. burn's kernels are only listed.
+- one of our own kernels with numbers of a unit in memory. burn's kernels are only listed.
 """
 
 import collections
@@ -66,6 +66,8 @@ def main(out):
             times.append((where, seconds_of(folder), found, generated))
         faults += [f"{chip}, {fault}" for fault in memory(seen[chip], own, FEW_BYTES if chip in SM else 0)]
     faults += [f"the validator refused {row[0]}" for row in rows(out / "invalid")]
+    if not any((out / "modules").glob("*.spv")):
+        faults.append("the validator was given nothing")
     text, host = launches(out / "sm_90" / "bench", own, faults)
     (out / "kernels.md").write_text(document(out, seen, own, text))
     print_times(times, own, host, matrix_units(out))
@@ -201,7 +203,7 @@ def of_mesa(folder):
         _, name, milliseconds, *rest = row
         value = dict(part.rsplit("=", 1) for part in rest)
         # RADV and NVK have names of their own. NVK does not tell the shared memory.
-        number = lambda *keys: max(int(float(value.get(key, 0))) for key in keys)
+        number = lambda *keys: max(int(float(value[key])) for key in keys if key in value)
         memory = max(number("Scratch size", "SLM size"), 4 * number("Spilled VGPRs", "Spills to memory"))
         shared = number("LDS size") if "LDS size" in value else None
         registers, waves = number("VGPRs", "Number of GPRs"), number("Subgroups per SIMD", "Max warps/SM")
@@ -236,13 +238,13 @@ def document(out, seen, own, text):
         "# Kernels, as compilers for real chips see them",
         "",
         f"`tools/kernels/run.sh` wrote this page, with {versions}. No card was there: the kernels are",
-        "those of `firebrick doctor --suite` and of a bench of Qwen2.5-0.5B in bfloat16, on stand-ins that compute",
-        "nothing.",
+        f"those of `firebrick doctor --suite`, {cases(out)} cases, and of a bench of Qwen2.5-0.5B in bfloat16, on",
+        "stand-ins that compute nothing.",
         "",
         "A cell has the most registers of a unit, then the fewest planes that a multiprocessor (NVIDIA) or a SIMD",
         "(AMD) holds at once, then the most shared memory of a cube, in KiB. A number with a + is the most bytes of a",
-        "unit that are in memory for want of registers. The columns sm_80, sm_90 and sm_120 are ptxas's, the others",
-        "Mesa's, and NVK does not tell the shared memory.",
+        "unit that its compiler keeps in memory. The columns sm_80, sm_90 and sm_120 are ptxas's, the others Mesa's,",
+        "and NVK does not tell the shared memory.",
         "",
         "## Own kernels",
         "",
@@ -258,6 +260,12 @@ def document(out, seen, own, text):
         *text,
     ]
     return "\n".join(lines) + "\n"
+
+
+def cases(out):
+    """The cases of the suite that this program has, in all formats."""
+    events = events_of(out / "sm_90" / "suite")
+    return next((len(event["cases"]) for event in events if event["event"] == "device"), "no")
 
 
 @functools.cache

@@ -108,7 +108,7 @@ fn a_model_that_is_asked_wrongly_is_found_out() {
     for (name, fault, finding) in [
         ("hard", &["data.train=wrong.jsonl"][..], Some("too-hard")),
         // The policy finds an answer behind each question, and ends at once.
-        ("form", &["data.train=right.jsonl", "data.prompt={prompt}12"], Some("unparsable")),
+        ("ends", &["data.train=right.jsonl", "data.prompt={prompt}12"], Some("unparsable")),
         ("asked-right", &["data.train=right.jsonl"], None),
     ] {
         place.train_tiny(name, &[LONGER, taught, fault].concat()).success();

@@ -181,11 +181,19 @@ fn fewer_at_once(device: &Device) {
         DispatchDevice,
         devices::wgpu::{AutoGraphicsApi, RuntimeOptions, try_init_setup},
     };
+    // A second setup of a device makes a device of wgpu before it is refused.
+    static SET_UP: Mutex<Vec<WgpuDevice>> = Mutex::new(Vec::new());
+
     let DispatchDevice::Cube(CubeDevice::Wgpu(wgpu)) = device.as_dispatch() else { return };
     let told = std::env::var_os("CUBECL_WGPU_MAX_TASKS").is_some();
     if told || !matches!(wgpu.kind, WgpuDeviceKind::IntegratedGpu(_)) {
         return;
     }
+    let mut set_up = SET_UP.lock().unwrap_or_else(PoisonError::into_inner);
+    if set_up.contains(wgpu) {
+        return;
+    }
+    set_up.push(wgpu.clone());
     // A device that is open already keeps its number. Any other failure comes again when the device is used, and
     // is reported then.
     if let Ok(options) = RuntimeOptions::with_tasks_max(Some(8)) {

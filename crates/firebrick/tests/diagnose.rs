@@ -189,6 +189,40 @@ fn a_rate_that_is_far_too_low_is_found() {
 }
 
 #[test]
+fn a_form_that_the_policy_has_to_learn_first_is_found() {
+    // A course gives the completions of 100 that can't be read, and the accuracy.
+    type Course = fn(f64) -> [f64; 2];
+    let courses: [(Course, Option<&str>, &[&str]); 4] = [
+        (|done| [90.0 * (1.0 - done), 0.4 * done], Some("a-model"), &["form"]),
+        (|done| [60.0 * (1.0 - done), 0.4 * done], Some("a-model"), &[]),
+        (|done| [90.0 * (1.0 - done), 0.6 + 0.3 * done], Some("a-model"), &[]),
+        // A new model has to learn everything.
+        (|done| [90.0 * (1.0 - done), 0.4 * done], None, &[]),
+    ];
+    for (number, (course, model, expected)) in courses.into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
+        for step in 0..=20 {
+            let [unparsable, accuracy] = course(f64::from(step) / 20.0);
+            let pairs = [
+                ("reward/unparsable", unparsable),
+                ("reward/accuracy", accuracy),
+                ("sampling/completions", 100.0),
+                ("update/count", 1.0),
+                ("update/lr", 1e-6),
+            ];
+            let metrics = Metrics(pairs.map(|(name, value)| (name.to_owned(), value)).into());
+            store.log(1 + step as u64, &metrics).unwrap();
+        }
+        let mut recipe = tiny().recipe;
+        recipe.model.path = model.map(Into::into);
+        let findings = diagnose(&store, &recipe).unwrap().findings;
+        let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
+        assert_eq!(names, expected, "course {number}");
+    }
+}
+
+#[test]
 fn rewards_without_worth_and_lost_speed_are_found() {
     // A course gives for each step the right completions of 100, the credit of the form, the held-out accuracy,
     // the seconds of judging and the tokens per second.

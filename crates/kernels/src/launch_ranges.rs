@@ -6,7 +6,8 @@ use std::ops::Range;
 ///
 /// A driver gives up a launch that takes too long, and the device with it: Windows after 2 seconds, Intel's kernel
 /// module sooner. A processor's graphics unit that multiplies and adds 5·10¹¹ times a second is done with a launch
-/// in 0.2 seconds. No card has shown these times.
+/// in 0.2 seconds. No card has shown these times. Only attention is cut: its work grows with the square of a text,
+/// and that of a product does not.
 pub(crate) fn launch_ranges(items: &[usize], cost: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
     let mut launches: Vec<Range<usize>> = Vec::new();
     let mut room = 0;

@@ -4,8 +4,8 @@ use burn::tensor::Tensor;
 
 /// Adds up all numbers, so that equal numbers have equal sums on every device.
 ///
-/// On CUDA burn's own `sum` adds the parts of four cubes with atomics, in the order in which the cubes happen to end.
-/// Here a GPU adds up one dimension after the other.
+/// On a device that can add to memory atomically, as CUDA and most Vulkan drivers can, burn's own `sum` adds the parts
+/// of four cubes in the order in which they happen to end. Here a GPU adds up one dimension after the other.
 pub fn sum_all<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     if !is_gpu(&x) {
         return x.sum();
