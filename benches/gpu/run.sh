@@ -113,8 +113,7 @@ mend() {
     fi
 }
 
-# Prints the lines of the reports that have the text $1. Whoever takes the last of them takes the newest, so other
-# folders' come first.
+# Prints the lines of the reports that have the text $1, those of other folders first: the last line is the newest.
 having() { sed -n "\\#$1#p" ${earlier[@]+"${earlier[@]}"} "$lines"; }
 
 # Prints the lines of this program's part $1 that have the text $2.
