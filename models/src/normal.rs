@@ -18,8 +18,15 @@ pub(crate) fn normals(seed: Seed, deviation: f64, count: usize) -> Vec<f32> {
         for (block, values) in values.chunks_mut(BLOCK).enumerate() {
             let uniforms = &mut uniforms[..2 * values.len()];
             stream.uniforms(2 * (piece * PIECE + block * BLOCK) as u64, uniforms);
-            for (value, pair) in values.iter_mut().zip(uniforms.as_chunks().0) {
+            let pairs = uniforms.as_chunks().0;
+            // Without a branch, the processor makes several numbers at once.
+            for (value, pair) in values.iter_mut().zip(pairs) {
                 *value = normal(*pair, deviation);
+            }
+            for (value, pair) in values.iter_mut().zip(pairs) {
+                if value.is_nan() {
+                    *value = exactly(*pair, deviation);
+                }
             }
         }
     });
@@ -32,7 +39,7 @@ const PIECE: usize = 1 << 16;
 /// The numbers whose uniform numbers are drawn at a time. They fit into the fastest cache.
 const BLOCK: usize = 256;
 
-/// Makes a normal number of two uniform ones in [0, 1).
+/// Makes a normal number of two uniform ones in [0, 1), or NaN if [`exactly`] has to.
 ///
 /// The C library's logarithm and cosine take most of the time, and nearly all of their 53 bits go when the number is
 /// rounded to f32. So they are computed to 43 bits first, by polynomials. In one of 50 thousand numbers
@@ -43,12 +50,10 @@ fn normal([u, v]: [f64; 2], deviation: f64) -> f32 {
     let error = radius * deviation * 1e-13;
 
     let [low, high] = [(number - error) as f32, (number + error) as f32];
-    if low.to_bits() == high.to_bits() { low } else { exactly([u, v], deviation) }
+    if low.to_bits() == high.to_bits() { low } else { f32::NAN }
 }
 
-/// 1 − u is in (0, 1], so the logarithm is finite.
-///
-/// Were it inlined, the compiler would compute the cosine of every number beforehand, in case it is wanted.
+/// Does the work of [`normal`] with the C library's functions. 1 − u is in (0, 1], so the logarithm is finite.
 #[cold]
 #[inline(never)]
 fn exactly([u, v]: [f64; 2], deviation: f64) -> f32 {
@@ -111,7 +116,8 @@ mod tests {
         let last = 1.0 - 2f64.powi(-53);
         for pair in [[0.0, 0.0], [0.0, 0.7], [last, 0.0], [last, 0.25], [last, last], [0.3, 0.75]] {
             let number = normal(pair, 0.02);
-            assert_eq!(number.to_bits(), exactly(pair, 0.02).to_bits(), "{pair:?}");
+            let exact = exactly(pair, 0.02);
+            assert!(number.is_nan() || number.to_bits() == exact.to_bits(), "{pair:?}");
         }
     }
 }
