@@ -241,10 +241,14 @@ def document(out, seen, own, text):
         f"those of `firebrick doctor --suite`, {cases(out)} cases, and of a bench of Qwen2.5-0.5B in bfloat16, on",
         "stand-ins that compute nothing.",
         "",
-        "A cell has the most registers of a unit, then the fewest planes that a multiprocessor (NVIDIA) or a SIMD",
-        "(AMD) holds at once, then the most shared memory of a cube, in KiB. A number with a + is the most bytes of a",
-        "unit that its compiler keeps in memory. The columns sm_80, sm_90 and sm_120 are ptxas's, the others Mesa's,",
-        "and NVK does not tell the shared memory.",
+        "A cell has the most registers of a thread (a *unit* of cubecl), then the fewest warps (*planes*) that a",
+        "multiprocessor of NVIDIA or a SIMD of AMD holds at once, then the most shared memory of a block (a *cube*), in",
+        "KiB. Few warps can't hide that they wait for memory. A number with a + is the most bytes of a thread that its",
+        "compiler keeps in memory for want of registers or for an array, which makes a kernel slower.",
+        "",
+        "By ptxas, sm_80 is an A100, sm_90 an H100 and sm_120 a GeForce RTX 5090. By Mesa, polaris10 is a Radeon RX 480,",
+        "navi21 an RX 6800, navi31 an RX 7900, gfx1201 an RX 9070, strix1 the graphics of a Ryzen AI 300, GA102 a GeForce",
+        "RTX 3080 and AD102 an RTX 4090. NVK does not tell the shared memory.",
         "",
         "## Own kernels",
         "",
@@ -361,9 +365,11 @@ def counted(of, runs, layers, whole, part):
     yield f"| kernel | cubes | {whole} | {part} |"
     yield "|---|---|---|---|"
     yield f"| all | | {total:.6g} | {total / layers:.3g} |"
+    few = [number / runs for number in of.values() if number / runs < layers]
     for (name, cubes), number in sorted(of.items(), key=lambda it: (-it[1], it[0])):
-        number /= runs
-        yield f"| {name} | {cubes} | {number:.4g} | {f'{number / layers:.3g}' if number >= layers else ''} |"
+        if number / runs >= layers:
+            yield f"| {name} | {cubes} | {number / runs:.4g} | {number / runs / layers:.3g} |"
+    yield f"| {len(few)} that are less than one a layer | | {sum(few):.4g} | |"
 
 
 # ---- times ----------------------------------------------------------------------------------
