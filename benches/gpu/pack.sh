@@ -13,7 +13,8 @@ libdevice, and Vulkan's loader.
 
   --features LIST    the devices built in (default: cuda,spirv): spirv is Vulkan with kernels that use matrix
                      units; vulkan replaces it, with kernels in WGSL, which old and software drivers take too
-  --libdevice FILE   NVIDIA's libdevice.10.bc (default: the file of this machine's CUDA toolkit, if there is one)
+  --libdevice FILE   NVIDIA's libdevice.10.bc (default: the file of this machine's CUDA toolkit, or else the one in
+                     the Python package nvidia-nvvm, which is fetched)
   --here             link this machine's C library, which must not be newer than the other machine's. Without it
                      zig brings an old one, and everything is built anew for that
 TEXT
@@ -47,7 +48,7 @@ pack_loader() {
 }
 
 pack() {
-    local dir=$1 features=$2 libdevice=$3 here=$4 top work folder program
+    local dir=$1 features=$2 libdevice=$3 here=$4 top work folder program python
     top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
     for tool in cargo strip objdump xz; do
         command -v "$tool" >/dev/null || fail "$tool is missing"

@@ -125,12 +125,12 @@ job() (
     say "$chip, $kind: ended with $code"
 )
 
-# A bench measures the host too, so one of them has the machine for itself.
 export -f job clean on_cuda on_mesa say
 export out made mesa mesa_libraries program toolkit
 # Runs a job, and ends it if it hangs. table.py sees that it did not end.
 # shellcheck disable=SC2016 # the shells that are started put in their own arguments
 limited=(timeout -k 20 1200 bash -c 'set -euo pipefail; job "$1" "$2"' job)
+# A bench measures the host too, so one of them has the machine for itself.
 "${limited[@]}" sm_90 bench || true
 # A program generates its kernels on one core.
 {

@@ -36,6 +36,13 @@ SM = {  # of the cards of driver.c: units, registers, bytes of shared memory and
 }
 NAMES = {"172": "NVK GA102", "192": "NVK AD102"}
 PLANE = 32  # units, on NVIDIA's cards
+# RADV's and NVK's names of the registers, the planes at once, the bytes in memory and the numbers spilled there.
+STATISTICS = [
+    ("VGPRs", "Number of GPRs"),
+    ("Subgroups per SIMD", "Max warps/SM"),
+    ("Scratch size", "SLM size"),
+    ("Spilled VGPRs", "Spills to memory"),
+]
 # The bench that run.sh asks for: layers of its model, rows, tokens of a prompt and of a completion, and micro-batches.
 LAYERS, ROWS, LENGTH, MICRO_BATCHES = 24, 64, 32, 8
 
@@ -203,10 +210,13 @@ def of_mesa(folder):
         _, name, milliseconds, *rest = row
         value = dict(part.rsplit("=", 1) for part in rest)
         # RADV and NVK have names of their own. NVK does not tell the shared memory.
-        number = lambda *keys: max(int(float(value[key])) for key in keys if key in value)
-        memory = max(number("Scratch size", "SLM size"), 4 * number("Spilled VGPRs", "Spills to memory"))
-        shared = number("LDS size") if "LDS size" in value else None
-        registers, waves = number("VGPRs", "Number of GPRs"), number("Subgroups per SIMD", "Max warps/SM")
+        told = [[int(float(value[key])) for key in keys if key in value] for keys in STATISTICS]
+        if not all(told):
+            faults.append(f"{name} has no statistics that are known here, but {', '.join(value)}")
+            continue
+        registers, waves, scratch, spilled = map(max, told)
+        memory = max(scratch, 4 * spilled)
+        shared = int(float(value["LDS size"])) if "LDS size" in value else None
         found.append(Seen(name, folder.name, registers, shared, waves, memory, float(milliseconds) / 1e3))
     # Threads may compile at the same time.
     if died := sorted((+begun).elements()):

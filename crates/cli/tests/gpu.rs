@@ -108,6 +108,17 @@ fn a_second_command_begins_where_the_first_had_no_time() {
     assert_eq!(done, ["sampling"]);
 }
 
+/// A part is not done again, unless its time ran out and it gets more.
+#[test]
+fn a_part_whose_time_ran_out_may_be_given_more() {
+    let card = Card::new();
+    for (limit, times) in [("1", 1), ("1", 1), ("2", 2)] {
+        let hangs = ["--limit", limit, "--part", "training"];
+        assert_eq!(card.start("more", &hangs).wait().unwrap().code(), Some(1));
+        assert_eq!(ends(&card.lines("more")).len(), times, "with {limit} seconds");
+    }
+}
+
 /// A folder with the script and the program that stands in.
 struct Card(Place);
 

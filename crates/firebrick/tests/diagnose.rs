@@ -7,7 +7,7 @@ use std::{path::Path, sync::atomic::AtomicUsize, sync::atomic::Ordering};
 use firebrick::{
     Completion, Group, Metrics, PolicyLoss, Prompt, Recipe, RewardScale, RewardedGroup,
     RolloutEngine, Score, Session, Tracker as _,
-    diagnose::diagnose,
+    diagnose::{Finding, diagnose},
     models::Decoder,
     recipe::Loaded,
     rollout::{GroupRequest, LocalEngine, RequestId, RolloutError, SampleOn, Wait},
@@ -27,6 +27,22 @@ fn found(runs: &Path) -> Vec<&'static str> {
     let store = Store::open_read_only(&runs.join("tiny/run.db")).unwrap();
     let findings = diagnose(&store, &tiny().recipe).unwrap().findings;
     findings.into_iter().map(|finding| finding.name).collect()
+}
+
+/// Returns the findings in a history of so many steps, whose numbers follow from the share of the steps that is done.
+fn found_in<const N: usize>(
+    recipe: &Recipe,
+    steps: u32,
+    numbers: impl Fn(f64) -> [(&'static str, f64); N],
+) -> Vec<Finding> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::open(&folder.path().join("run.db")).unwrap();
+    for step in 1..=steps {
+        let numbers = numbers(f64::from(step) / f64::from(steps));
+        let metrics = Metrics(numbers.map(|(name, value)| (name.to_owned(), value)).into());
+        store.log(step.into(), &metrics).unwrap();
+    }
+    diagnose(&store, recipe).unwrap().findings
 }
 
 /// A loss of the policy gradient that is not a number at its sixth call.
@@ -109,28 +125,24 @@ fn what_goes_wrong_slowly_is_found_in_the_numbers() {
         (|done| (0.5, 0.3, 80.0 + 200.0 * done), &["length-grows"]),
     ];
     for (number, (course, expected)) in courses.into_iter().enumerate() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
-        for step in 1..=40 {
-            let (entropy, accuracy, length) = course(step as f64 / 40.0);
-            let pairs = [
+        let numbers = |done: f64| {
+            let (entropy, accuracy, length) = course(done);
+            [
                 ("loss/entropy", entropy),
                 ("reward/accuracy", accuracy),
                 ("rollout/length_mean", length),
                 ("sampling/completions", 128.0),
                 ("update/count", 1.0),
                 ("update/lr", 1e-6),
-            ];
-            let metrics = Metrics(pairs.map(|(name, value)| (name.to_owned(), value)).into());
-            store.log(step, &metrics).unwrap();
-        }
+            ]
+        };
         let mut recipe = tiny().recipe;
         recipe.loss.kind = firebrick::recipe::LossKind::Dapo {
             clip_ratio_low: 0.2,
             clip_ratio_high: 0.2,
             dual_clip: None,
         };
-        let findings = diagnose(&store, &recipe).unwrap().findings;
+        let findings = found_in(&recipe, 40, numbers);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         assert_eq!(names, expected, "course {number}");
         if names == ["entropy-gone"] {
@@ -169,20 +181,16 @@ fn a_rate_that_is_far_too_low_is_found() {
     for (rate, mean, most, expected) in
         [(3e-8, 3.4e-6, 9e-4, &["still"] as &[&str]), (3e-4, 7e-3, 3.0, &[])]
     {
-        let folder = tempfile::tempdir().unwrap();
-        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
-        for step in 1..=20 {
-            let numbers = [
+        let numbers = |_| {
+            [
                 ("sampling/completions", 128.0),
                 ("update/count", 4.0),
                 ("update/lr", rate),
                 ("loss/logprob_change", mean),
                 ("loss/logprob_change_max", most),
-            ];
-            let metrics = Metrics(numbers.map(|(name, value)| (name.to_owned(), value)).into());
-            store.log(step, &metrics).unwrap();
-        }
-        let findings = diagnose(&store, &tiny().recipe).unwrap().findings;
+            ]
+        };
+        let findings = found_in(&tiny().recipe, 20, numbers);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         assert_eq!(names, expected, "at a rate of {rate}");
     }
@@ -200,23 +208,19 @@ fn a_form_that_the_policy_has_to_learn_first_is_found() {
         (|done| [90.0 * (1.0 - done), 0.4 * done], None, &[]),
     ];
     for (number, (course, model, expected)) in courses.into_iter().enumerate() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
-        for step in 0..=20 {
-            let [unparsable, accuracy] = course(f64::from(step) / 20.0);
-            let pairs = [
+        let numbers = |done: f64| {
+            let [unparsable, accuracy] = course(done);
+            [
                 ("reward/unparsable", unparsable),
                 ("reward/accuracy", accuracy),
                 ("sampling/completions", 100.0),
                 ("update/count", 1.0),
                 ("update/lr", 1e-6),
-            ];
-            let metrics = Metrics(pairs.map(|(name, value)| (name.to_owned(), value)).into());
-            store.log(1 + step as u64, &metrics).unwrap();
-        }
+            ]
+        };
         let mut recipe = tiny().recipe;
         recipe.model.path = model.map(Into::into);
-        let findings = diagnose(&store, &recipe).unwrap().findings;
+        let findings = found_in(&recipe, 20, numbers);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         assert_eq!(names, expected, "course {number}");
     }
@@ -244,11 +248,9 @@ fn rewards_without_worth_and_lost_speed_are_found() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml");
     let recipe = Recipe::load(&path, &weighted).unwrap().recipe;
     for (number, (course, expected)) in courses.into_iter().enumerate() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
-        for step in 1..=40 {
-            let [right, form, heldout, judging, speed] = course(step as f64 / 40.0);
-            let pairs = [
+        let numbers = |done: f64| {
+            let [right, form, heldout, judging, speed] = course(done);
+            [
                 ("loss/entropy", 0.5),
                 ("reward/accuracy", right / 100.0),
                 ("reward/right", right),
@@ -263,11 +265,9 @@ fn rewards_without_worth_and_lost_speed_are_found() {
                 ("time/reward_wait", judging),
                 ("update/count", 1.0),
                 ("update/lr", 1e-6),
-            ];
-            let metrics = Metrics(pairs.map(|(name, value)| (name.to_owned(), value)).into());
-            store.log(step, &metrics).unwrap();
-        }
-        let findings = diagnose(&store, &recipe).unwrap().findings;
+            ]
+        };
+        let findings = found_in(&recipe, 40, numbers);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         assert_eq!(names, expected, "course {number}");
     }
@@ -286,11 +286,9 @@ fn a_reward_that_never_rises_is_found() {
         (|_| [0.95, 0.95, 4.0], &[], ""),
     ];
     for (number, (course, expected, remedy)) in courses.into_iter().enumerate() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
-        for step in 1..=120 {
-            let [accuracy, heldout, filtered] = course(step as f64 / 120.0);
-            let pairs = [
+        let numbers = |done: f64| {
+            let [accuracy, heldout, filtered] = course(done);
+            [
                 ("reward/accuracy", accuracy),
                 ("eval/heldout_accuracy", heldout),
                 ("sampling/groups_filtered", filtered),
@@ -298,11 +296,9 @@ fn a_reward_that_never_rises_is_found() {
                 ("sampling/completions", 160.0),
                 ("update/count", 1.0),
                 ("update/lr", 1e-6),
-            ];
-            let metrics = Metrics(pairs.map(|(name, value)| (name.to_owned(), value)).into());
-            store.log(step, &metrics).unwrap();
-        }
-        let findings = diagnose(&store, &tiny().recipe).unwrap().findings;
+            ]
+        };
+        let findings = found_in(&tiny().recipe, 120, numbers);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         assert_eq!(names, expected, "course {number}");
         assert!(findings.iter().all(|finding| finding.remedy.contains(remedy)), "course {number}");

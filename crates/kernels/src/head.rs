@@ -230,7 +230,7 @@ fn on_gpu_back(
         let d_logits = factors.d_logits(&logits, block.start, format);
         drop(logits);
         let rows = head.clone().slice_dim(0, block.clone()).cast(format);
-        // A wide block is good for the other products, so that the terms are cut here.
+        // The other products gain from a wide block, so only the terms of this one are cut.
         for start in (0..block.len()).step_by(TERMS) {
             let run = start..block.len().min(start + TERMS);
             let part = d_logits.clone().slice_dim(1, run.clone());

@@ -9,8 +9,8 @@ use crate::Precision;
 /// Random-like numbers within ±1, the same on every machine.
 ///
 /// No two rows of them are alike and no sum of them cancels by rule, so that every number of a long sum matters.
-/// The products of a sine, [`wave`](super::tensors::wave), do cancel: its matrices have rank 2. A
-/// format holds them exactly, so the host and the device multiply the same numbers.
+/// The products of a sine, [`wave`](super::tensors::wave), do cancel: its matrices have rank 2. The
+/// format holds these numbers exactly, so the host and the device multiply the same ones.
 #[derive(Clone, Copy)]
 pub(super) struct Noise {
     salt: u64,
