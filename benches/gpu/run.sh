@@ -530,10 +530,10 @@ measure() {
     case $device in cuda:*) inspected "$device" ;; esac
 }
 
-# The CPU's side of what has no reference of its own.
+# The CPU's side of what has no reference of its own. The first device's suite goes on beside it.
 reference() {
-    alone curve cpu 60 "$firebrick" "${train[@]}" --device cpu --runs "$work/runs-cpu"
-    [ -z "$model" ] || alone answers cpu 60 "$firebrick" "${answer[@]}" "$model" --device cpu
+    beside curve cpu 120 "$firebrick" "${train[@]}" --device cpu --runs "$work/runs-cpu"
+    [ -z "$model" ] || beside answers cpu 60 "$firebrick" "${answer[@]}" "$model" --device cpu
 }
 
 peer() {
