@@ -384,6 +384,18 @@ fn old_weights_go_before_the_next_are_made() {
     assert_eq!(policy.watch.before.load(Ordering::Relaxed), 0, "copies when another was made");
 }
 
+/// Prompts of so many tokens are prefilled in two parts, the second of which has a single prompt.
+#[test]
+fn rows_that_fit_decode_together_whatever_prefills_them() {
+    let policy = Watched::new();
+    let mut engine = LocalEngine::new(&policy, numbers(), 8, 2048, SampleOn::Device);
+    let requests: Vec<GroupRequest> = (0..8).map(|id| request(id, 1100, 1)).collect();
+    let groups = all(&mut engine, drawn(&requests, &spread(1.0, 6, Vec::new()))).unwrap();
+    assert!(groups.iter().all(|group| group.completions[0].tokens.len() == 6));
+    // The last row gets its first token while the others get their second.
+    assert_eq!(policy.watch.decodes.load(Ordering::Relaxed), 6);
+}
+
 #[test]
 fn a_poll_that_panics_leaves_nothing_in_flight() {
     let policy = Watched::new();
@@ -669,6 +681,7 @@ struct Watch {
     held: Arc<()>,
     /// The largest number of copies that were there when another was made.
     before: Arc<AtomicUsize>,
+    decodes: Arc<AtomicUsize>,
     fails: Arc<AtomicBool>,
     is_nan: Arc<AtomicBool>,
 }
@@ -723,6 +736,7 @@ impl PolicyModel for Watched {
 
     fn decode(&self, tokens: Tensor<1, Int>, cache: &mut KvCache) -> Tensor<2> {
         self.watch.maybe_fail();
+        self.watch.decodes.fetch_add(1, Ordering::Relaxed);
         let hidden = self.decoder.decode(tokens, cache);
         match self.watch.is_nan.load(Ordering::Relaxed) {
             true => hidden.mul_scalar(f32::NAN),

@@ -538,7 +538,7 @@ reference() {
 
 peer() {
     command -v python3 >/dev/null && python3 -c 'import torch' 2>/dev/null || return 0
-    cat >"$work/torch.py" <<'PY'
+    cat >"$work/peer.py" <<'PY'
 import json, time, torch
 device = "cuda" if torch.cuda.is_available() else "cpu"
 for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -556,7 +556,7 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
     print(json.dumps({"event": "product", "torch": torch.__version__, "on": device, "dtype": str(dtype), "flops": rate},
         separators=(",", ":")), flush=True)
 PY
-    alone torch torch 40 python3 "$work/torch.py"
+    alone torch torch 60 python3 "$work/peer.py"
 }
 
 # ---- the end --------------------------------------------------------------------------------

@@ -191,12 +191,14 @@ impl<M: PolicyModel> Decoding<M> {
     }
 
     fn admit_and_draw(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
+        let mut filling = false;
         loop {
-            let newcomers = self.admit(engine)?;
+            let newcomers = self.admit(filling, engine)?;
             // The newcomers of the next prefill begin together with the rows that there are: a product with
             // the head costs as much for a few rows as for many.
             let begun = newcomers.len();
-            if begun > 0 && self.admissible(begun, engine) > 0 {
+            filling = begun > 0;
+            if filling && self.admissible(begun, filling, engine) > 0 {
                 self.draw(false, newcomers, engine)?;
             } else {
                 return self.draw(true, newcomers, engine);
@@ -211,7 +213,7 @@ impl<M: PolicyModel> Decoding<M> {
         engine.sample_on == SampleOn::Device
             && self.rows.iter().any(Row::live)
             && self.rows.iter().all(alike)
-            && self.admissible(0, engine) == 0
+            && self.admissible(0, false, engine) == 0
     }
 
     /// Gives the device the next steps of all rows, and then reads the tokens of the steps that it was given
@@ -318,25 +320,32 @@ impl<M: PolicyModel> Decoding<M> {
     /// Gives the number of completions that can begin now, beside the `begun` ones that are about to.
     ///
     /// On a device that compiles a kernel for each size, free places stay empty until they are a quarter of
-    /// all.
-    fn admissible(&self, begun: usize, engine: &LocalEngine<M>) -> usize {
+    /// all. Then all of them are filled, in this turn, in which some have been if it is `filling` them.
+    fn admissible(&self, begun: usize, filling: bool, engine: &LocalEngine<M>) -> usize {
         let places = engine.max_sequences;
         let live = self.rows.iter().filter(|row| row.live()).count() + begun;
         let free = places.saturating_sub(live);
         let ready = self.ready.as_ref().is_some_and(|ready| !ready.prompts.is_empty());
         let none = self.waiting.is_empty() && !ready;
-        let worth = engine.sample_on == SampleOn::Host || live == 0 || free * 4 >= places;
+        let worth = engine.sample_on == SampleOn::Host
+            || live == 0
+            || filling
+            || free * 4 >= places;
         if none || !worth { 0 } else { free }
     }
 
     /// Gives the completions that begin now. Their prompts were all prefilled together.
-    fn admit(&mut self, engine: &LocalEngine<M>) -> Result<Newcomers, RolloutError> {
+    fn admit(
+        &mut self,
+        filling: bool,
+        engine: &LocalEngine<M>,
+    ) -> Result<Newcomers, RolloutError> {
         if let Some(ready) = self.ready.take_if(|ready| ready.version != engine.version) {
             // These prompts were prefilled with old weights.
             ready.prompts.into_iter().rev().for_each(|(_, id)| self.waiting.push_front(id));
         }
         self.ready.take_if(|ready| ready.prompts.is_empty());
-        let free = self.admissible(0, engine);
+        let free = self.admissible(0, filling, engine);
         if free == 0 {
             return Ok(Vec::new());
         }
