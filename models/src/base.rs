@@ -4,6 +4,7 @@ use burn::{
     module::{Module, Param, ParamId},
     tensor::{DType, Device, FloatDType, Int, Tensor, TensorData},
 };
+use firebrick_kernels::{Codes, unpacked};
 use half::bf16;
 
 /// The format of frozen weights.
@@ -42,9 +43,6 @@ impl Base {
 /// The largest number of inputs that share a scale.
 const RUN: usize = 32;
 
-/// The bits of an integer in which codes are packed.
-const WORD: usize = 32;
-
 /// The scales of 4 bits that are tried, as shares of the scale that keeps the largest weight of a run exact. A
 /// smaller scale cuts that weight off and is finer for all others.
 const SHARES: [f32; 6] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.75];
@@ -62,9 +60,7 @@ pub(crate) struct Packed {
     /// rounds it.
     scales: Param<Tensor<1>>,
     #[module(skip)]
-    bits: usize,
-    #[module(skip)]
-    run: usize,
+    form: Codes,
 }
 
 impl Packed {
@@ -77,7 +73,7 @@ impl Packed {
         device: &Device,
     ) -> Option<Packed> {
         let bits = base.bits()?;
-        let in_word = WORD / bits;
+        let in_word = Codes { bits, run: RUN }.in_word();
         let run = (in_word..=RUN).rev().find(|run| run % in_word == 0 && inputs % run == 0)?;
         let mut codes = vec![0u32; inputs / in_word * outputs];
         let mut scales = Vec::with_capacity(inputs / run * outputs);
@@ -107,31 +103,18 @@ impl Packed {
         Some(Packed {
             codes: Param::initialized(ParamId::new(), codes),
             scales: frozen(scales, [count], device),
-            bits,
-            run,
+            form: Codes { bits, run },
         })
     }
 
     pub(crate) fn dims(&self) -> [usize; 2] {
         let [words, outputs] = self.codes.val().dims();
-        [words * (WORD / self.bits), outputs]
+        [words * self.form.in_word(), outputs]
     }
 
-    /// Unpacks the matrix: f32, without autodiff.
-    pub(crate) fn matrix(&self) -> Tensor<2> {
-        let [inputs, outputs] = self.dims();
-        let in_word = WORD / self.bits;
-        let codes = self.codes.val().inner();
-        let words = inputs / in_word;
-        let parts = (0..in_word).map(|place| {
-            let shifted = codes.clone().bitwise_right_shift_scalar((place * self.bits) as i32);
-            let code = shifted.bitwise_and_scalar((1 << self.bits) - 1);
-            code.float().reshape([words, 1, outputs])
-        });
-        let codes = Tensor::cat(parts.collect(), 1).sub_scalar(1 << (self.bits - 1));
-        let runs = inputs / self.run;
-        let scales = self.scales.val().inner().cast(DType::F32).reshape([runs, 1, outputs]);
-        (codes.reshape([runs, self.run, outputs]) * scales).reshape([inputs, outputs])
+    /// Unpacks the matrix, without autodiff, for products in a format.
+    pub(crate) fn matrix(&self, format: FloatDType) -> Tensor<2> {
+        unpacked(self.codes.val().inner(), self.scales.val().inner(), self.form, format)
     }
 }
 

@@ -327,9 +327,16 @@ impl PolicyModel for Decoder {
         self.head.as_ref().unwrap_or(&self.embedding)
     }
 
-    /// Rounds matrices once, instead of at every token.
-    fn sampler(&self) -> Self {
-        self.valid().map(&mut Rounded(self.compute))
+    /// Rounds matrices once, instead of at every token and in every micro-batch.
+    fn prepared(&self) -> Self {
+        let mut prepared = self.clone();
+        for (_, projection) in prepared.projections_mut() {
+            projection.prepare(self.compute);
+        }
+        match self.compute {
+            Compute::F32 => prepared,
+            narrow => prepared.map(&mut Rounded(narrow)),
+        }
     }
 
     /// Removes the head. `tied` is true in the result's sizes.
@@ -346,8 +353,16 @@ struct Rounded(Compute);
 
 impl ModuleMapper for Rounded {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let narrow = param.val().dtype() != DType::F32;
-        if D < 2 || narrow { param } else { param.map(|tensor| tensor.cast(self.0.dtype())) }
+        if D < 2 || param.val().dtype() != DType::F32 {
+            return param;
+        }
+        let trained = param.is_require_grad();
+        let format = self.0.dtype();
+        let rounded = param.map(|tensor| match tensor.is_autodiff() {
+            true => Tensor::from_inner(tensor.inner().cast(format)),
+            false => tensor.cast(format),
+        });
+        rounded.set_require_grad(trained)
     }
 }
 

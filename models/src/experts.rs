@@ -179,9 +179,10 @@ impl Expert {
         let compute = context.compute;
         let gate_up = plain.gate_up.forward(x.clone(), None, compute);
         let d_own = d_y.clone() * weight;
-        let d_inner = self.down.back_input(&d_own, compute);
+        let upstream = self.down.upstream(d_own, compute);
+        let d_inner = self.down.back_input(&upstream, compute);
         let [inner, d_gate_up] = ops::gated_back(gate_up, d_inner, context.activation, compute);
-        self.down.back_weights(&inner, &d_own, compute, sum);
+        self.down.back_weights(&inner, &upstream, compute, sum);
         let y = plain.down.forward(inner, None, compute).cast(DType::F32);
         let d_weight = (d_y * y).sum_dim(1);
         [self.gate_up.back(&x, d_gate_up, compute, sum), d_weight]

@@ -1,5 +1,7 @@
 //! The sum of an update's gradients, over layers, pieces and micro-batches.
 
+use std::{collections::HashMap, ops::Range};
+
 use burn::{
     module::{Module, ModuleVisitor, Param, ParamId},
     optim::GradientsParams,
@@ -10,7 +12,20 @@ use firebrick_kernels::{Compute, TokenLogProbs};
 
 /// The sum of an update's gradients over layers, pieces and micro-batches. Sums are f32.
 #[derive(Default)]
-pub struct GradientSum(GradientsParams);
+pub struct GradientSum {
+    sum: GradientsParams,
+    /// Sums of which parameters are pieces, by the first of the parameters.
+    joined: HashMap<ParamId, (Tensor<2>, Vec<Piece>)>,
+}
+
+/// The place of a parameter's gradient in a sum.
+pub(crate) struct Piece {
+    pub(crate) parameter: ParamId,
+    /// Its rows and columns.
+    pub(crate) place: [Range<usize>; 2],
+    /// The gradient is so many times the sum.
+    pub(crate) scale: f64,
+}
 
 impl GradientSum {
     /// Moves the gradients of the module's parameters from a backward pass into the sum.
@@ -20,11 +35,11 @@ impl GradientSum {
 
     /// Adds to the gradient of a parameter.
     pub fn add<const D: usize>(&mut self, parameter: ParamId, gradient: Tensor<D>) {
-        let sum = match self.0.remove::<D>(parameter) {
+        let sum = match self.sum.remove::<D>(parameter) {
             Some(sum) => sum + gradient,
             None => gradient,
         };
-        self.0.register(parameter, sum);
+        self.sum.register(parameter, sum);
     }
 
     /// Adds `x · y` to the gradient of a matrix.
@@ -35,8 +50,33 @@ impl GradientSum {
         y: Tensor<2>,
         compute: Compute,
     ) {
-        let sum = self.0.remove::<2>(matrix.id);
-        self.0.register(matrix.id, firebrick_kernels::add_product(sum, x, y, compute));
+        let sum = self.sum.remove::<2>(matrix.id);
+        self.sum.register(matrix.id, firebrick_kernels::add_product(sum, x, y, compute));
+    }
+
+    /// Adds `x · y` to a sum of which each of some parameters has a piece; at least one.
+    pub(crate) fn add_joined(
+        &mut self,
+        pieces: Vec<Piece>,
+        x: Tensor<2>,
+        y: Tensor<2>,
+        compute: Compute,
+    ) {
+        let first = pieces[0].parameter;
+        let sum = self.joined.remove(&first).map(|(sum, _)| sum);
+        let sum = firebrick_kernels::add_product(sum, x, y, compute);
+        self.joined.insert(first, (sum, pieces));
+    }
+
+    /// Gives each parameter its piece of the joined sums.
+    fn apart(mut self) -> GradientsParams {
+        for (sum, pieces) in std::mem::take(&mut self.joined).into_values() {
+            for Piece { parameter, place, scale } in pieces {
+                let piece = sum.clone().slice(place);
+                self.add(parameter, if scale == 1.0 { piece } else { piece.mul_scalar(scale) });
+            }
+        }
+        self.sum
     }
 
     /// Adds the gradient of a lookup: `gradient`, `[tokens, width]`, is added to the rows of the table that
@@ -49,12 +89,12 @@ impl GradientSum {
         numbers: usize,
     ) {
         let sum = firebrick_kernels::add_rows(self.matrix(table), tokens, gradient, numbers);
-        self.0.register(table.id, sum);
+        self.sum.register(table.id, sum);
     }
 
     /// Takes the gradient of a matrix out of the sum; zeros if there is none yet.
     fn matrix(&mut self, matrix: &Param<Tensor<2>>) -> Tensor<2> {
-        self.0.remove::<2>(matrix.id).unwrap_or_else(|| {
+        self.sum.remove::<2>(matrix.id).unwrap_or_else(|| {
             let device = matrix.val().device().inner();
             Tensor::zeros(matrix.dims(), (&device, DType::F32))
         })
@@ -65,14 +105,14 @@ impl GradientSum {
     /// It is burn's collective operation: NCCL between NVIDIA's cards, and copies to the first device elsewhere.
     #[must_use]
     pub fn merged<M: Module>(self, module: &M, others: Vec<GradientSum>) -> GradientSum {
-        struct Merge(Vec<GradientSum>);
+        struct Merge(Vec<GradientsParams>);
         impl GradientMap for Merge {
             fn map<const D: usize>(
                 &mut self,
                 parameter: &Param<Tensor<D>>,
                 sum: Option<Tensor<D>>,
             ) -> Option<Tensor<D>> {
-                let others = self.0.iter_mut().filter_map(|other| other.0.remove(parameter.id));
+                let others = self.0.iter_mut().filter_map(|other| other.remove(parameter.id));
                 let mut parts: Vec<Tensor<D>> = sum.into_iter().chain(others).collect();
 
                 // A device without a part of the update has no gradients, and takes no part.
@@ -83,20 +123,21 @@ impl GradientSum {
                 parts.into_iter().next().map(|sum| sum.to_device(&here))
             }
         }
+        let others = others.into_iter().map(GradientSum::apart).collect();
         self.mapped(module, &mut Merge(others))
     }
 
     /// Replaces each parameter's sum by the result of `map`.
     #[must_use]
     pub fn mapped<M: Module>(self, module: &M, map: &mut impl GradientMap) -> GradientSum {
-        let mut mapping = Mapping { sum: self.0, map };
+        let mut mapping = Mapping { sum: self.apart(), map };
         module.visit(&mut mapping);
-        GradientSum(mapping.sum)
+        GradientSum { sum: mapping.sum, joined: HashMap::new() }
     }
 
     /// Returns the sum.
     pub fn finish(self) -> GradientsParams {
-        self.0
+        self.apart()
     }
 
     /// Returns the sum for a module's parameters, divided by `divisor`.
@@ -165,7 +206,7 @@ pub fn head_backward(
         head.is_require_grad().then(|| sum.matrix(head)),
     );
     if let Some(d_head) = d_head {
-        sum.0.register(head.id, d_head);
+        sum.sum.register(head.id, d_head);
     }
     d_hidden
 }

@@ -1,5 +1,7 @@
 //! LoRA adapters: added to a decoder, and merged into its weights.
 
+use std::ops::Range;
+
 use burn::{
     module::{Module, Param},
     tensor::{DType, Device, Tensor, TensorData},
@@ -9,7 +11,7 @@ use regex::{Regex, RegexBuilder};
 
 use firebrick_kernels as ops;
 
-use crate::{Compute, Decoder, DecoderConfig, GradientSum, PolicyModel};
+use crate::{Compute, Decoder, DecoderConfig, GradientSum, PolicyModel, gradient::Piece};
 
 /// The adapters that a model gets (Hu et al. 2021).
 ///
@@ -157,51 +159,116 @@ impl Adapter {
         }
     }
 
-    /// Computes `scale · x·A·B` in two thin products, so that nothing of the weight's size is made.
-    pub(crate) fn forward(&self, x: Tensor<2>, compute: Compute) -> Tensor<2> {
-        let inner = ops::product(x, self.a.val(), compute);
-        ops::product(inner, self.b.val(), compute).mul_scalar(self.scale)
-    }
-
-    /// Adds the gradient of `x` to `onto`, given the gradient of the output.
-    pub(crate) fn back_input(
-        &self,
-        d_y: Tensor<2>,
-        onto: Tensor<2>,
-        compute: Compute,
-    ) -> Tensor<2> {
-        let d_inner = self.d_inner(d_y.mul_scalar(self.scale), compute);
-        ops::linear(d_inner, self.a.val().inner().transpose(), None, Some(onto), compute)
-    }
-
-    /// Adds the gradients of `A` and `B` to `sum`, given the gradient of the output.
-    pub(crate) fn back_weights(
-        &self,
-        x: &Tensor<2>,
-        d_y: Tensor<2>,
-        compute: Compute,
-        sum: &mut GradientSum,
-    ) {
-        let d_y = d_y.mul_scalar(self.scale);
-        if self.a.is_require_grad() {
-            let d_inner = self.d_inner(d_y.clone(), compute);
-            sum.add_product(&self.a, x.clone().transpose(), d_inner, compute);
-        }
-        if self.b.is_require_grad() {
-            let inner = ops::product(x.clone(), self.a.val().inner(), compute);
-            sum.add_product(&self.b, inner.transpose(), d_y, compute);
-        }
-    }
-
-    /// Computes the gradient of `x·A`.
-    fn d_inner(&self, d_y: Tensor<2>, compute: Compute) -> Tensor<2> {
-        ops::product(d_y, self.b.val().inner().transpose(), compute)
-    }
-
     /// Computes `scale · A·B`, `[inputs, outputs]`.
     pub(crate) fn product(&self) -> Tensor<2> {
         self.a.val().matmul(self.b.val()).mul_scalar(self.scale)
     }
+}
+
+/// The adapters of maps of the same input as one: `x · a · b` has the outputs of all maps side by side. So there are
+/// two thin products for all of them, and nothing of the weight's size is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Joined {
+    /// The matrices `A` side by side, `[inputs, ranks]`.
+    a: Tensor<2>,
+    /// The matrices `B` times their scales, `[ranks, outputs]`. Each has rows and columns of its own, and the rest is 0.
+    b: Tensor<2>,
+}
+
+impl Joined {
+    /// Joins the adapters of maps with so many outputs, in the format of products. `None` if no map has one.
+    pub(crate) fn new(
+        adapters: &[Option<Adapter>],
+        widths: &[usize],
+        compute: Compute,
+    ) -> Option<Self> {
+        let outputs: usize = widths.iter().sum();
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+
+        for (adapter, columns) in placed(adapters, widths) {
+            let scaled = adapter.b.val().cast(DType::F32).mul_scalar(adapter.scale);
+            let [rank, _] = scaled.dims();
+            let zeros = |width| Tensor::zeros([rank, width], &scaled.device());
+            let row = [zeros(columns.start), scaled.clone(), zeros(outputs - columns.end)];
+            // Not every device takes an empty tensor.
+            let row = row.into_iter().filter(|part| part.dims()[1] > 0);
+            b.push(Tensor::cat(row.collect(), 1));
+            a.push(adapter.a.val());
+        }
+        let format = compute.dtype();
+        (!a.is_empty()).then(|| Joined {
+            a: Tensor::cat(a, 1).cast(format),
+            b: Tensor::cat(b, 0).cast(format),
+        })
+    }
+
+    /// Returns the same without autodiff.
+    pub(crate) fn inner(self) -> Self {
+        if !self.a.is_autodiff() {
+            return self;
+        }
+        Joined { a: self.a.inner(), b: self.b.inner() }
+    }
+
+    /// Returns `x · a` and `b`, whose product is what the adapters add.
+    pub(crate) fn beside(&self, x: Tensor<2>, compute: Compute) -> [Tensor<2>; 2] {
+        [ops::factor(x, self.a.clone(), compute), self.b.clone()]
+    }
+
+    /// Computes the gradient of `x · a`, given the gradient of the output.
+    pub(crate) fn d_inner(&self, d_y: Tensor<2>, compute: Compute) -> Tensor<2> {
+        ops::factor(d_y, self.b.clone().transpose(), compute)
+    }
+
+    /// Returns `aᵀ`, with which the gradient of `x · a` is multiplied.
+    pub(crate) fn a_across(&self) -> Tensor<2> {
+        self.a.clone().transpose()
+    }
+
+    /// Adds the gradients of the adapters to `sum`, given the gradients of `x · a` and of the output.
+    pub(crate) fn back_weights(
+        &self,
+        (adapters, widths): (&[Option<Adapter>], &[usize]),
+        x: &Tensor<2>,
+        [d_inner, d_y]: [Tensor<2>; 2],
+        compute: Compute,
+        sum: &mut GradientSum,
+    ) {
+        let (mut of_a, mut of_b, mut rank) = (Vec::new(), Vec::new(), 0);
+        let inputs = self.a.dims()[0];
+
+        for (adapter, columns) in placed(adapters, widths) {
+            let ranks = rank..rank + adapter.a.dims()[1];
+            rank = ranks.end;
+            if adapter.a.is_require_grad() {
+                let place = [0..inputs, ranks.clone()];
+                of_a.push(Piece { parameter: adapter.a.id, place, scale: 1.0 });
+            }
+            if adapter.b.is_require_grad() {
+                let place = [ranks, columns];
+                of_b.push(Piece { parameter: adapter.b.id, place, scale: adapter.scale });
+            }
+        }
+        if !of_a.is_empty() {
+            sum.add_joined(of_a, x.clone().transpose(), d_inner, compute);
+        }
+        if !of_b.is_empty() {
+            let inner = ops::factor(x.clone(), self.a.clone(), compute);
+            sum.add_joined(of_b, inner.transpose(), d_y, compute);
+        }
+    }
+}
+
+/// Returns the adapters that are there, each with the columns of its map.
+fn placed<'a>(
+    adapters: &'a [Option<Adapter>],
+    widths: &'a [usize],
+) -> impl Iterator<Item = (&'a Adapter, Range<usize>)> {
+    let columns = widths.iter().scan(0, |first, &width| {
+        let start = std::mem::replace(first, *first + width);
+        Some(start..*first)
+    });
+    adapters.iter().zip(columns).filter_map(|(adapter, columns)| Some((adapter.as_ref()?, columns)))
 }
 
 impl Decoder {

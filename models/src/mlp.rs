@@ -69,10 +69,11 @@ impl Mlp<'_> {
         let compute = context.compute;
         match (self, plain, begun) {
             (Mlp::Dense { gate_up, down }, _, Begun::GateUp(both)) => {
-                let d_inner = down.back_input(&d_y, compute);
+                let upstream = down.upstream(d_y, compute);
+                let d_inner = down.back_input(&upstream, compute);
                 let [inner, d_both] = ops::gated_back(both, d_inner, context.activation, compute);
-                down.back_weights(&inner, &d_y, compute, sum);
-                drop((inner, d_y));
+                down.back_weights(&inner, &upstream, compute, sum);
+                drop((inner, upstream));
                 gate_up.back(normed, d_both, compute, sum)
             }
             (Mlp::Experts(experts), Mlp::Experts(plain), _) => {

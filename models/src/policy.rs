@@ -151,9 +151,15 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     /// Returns the matrix that turns hidden states into logits, `[vocab, hidden]`; it may be the embedding.
     fn head(&self) -> &Param<Tensor<2>>;
 
+    /// Returns a copy for an update, with everything done that can be prepared once. Its parameters have the ids of
+    /// this model's, and want gradients where these do.
+    fn prepared(&self) -> Self {
+        self.clone()
+    }
+
     /// Returns a copy for sampling: without autodiff, and with everything done that can be prepared once.
     fn sampler(&self) -> Self {
-        self.valid()
+        self.valid().prepared()
     }
 
     /// Removes the model's own head, if it can do without, for a critic that needs only hidden states.

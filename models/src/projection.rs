@@ -11,7 +11,7 @@ use crate::{
     CheckpointError, Compute, DecoderConfig, GradientSum,
     base::Packed,
     init::{ParameterSource, parameter, vector},
-    lora::Adapter,
+    lora::{Adapter, Joined},
     names,
 };
 
@@ -25,6 +25,9 @@ pub(crate) struct Projection {
     bias: Option<Param<Tensor<1>>>,
     /// One place for each of the maps; empty if no map has an adapter.
     pub(crate) adapters: Vec<Option<Adapter>>,
+    /// The adapters joined, in a copy whose parameters do not move.
+    #[module(skip)]
+    joined: Option<Joined>,
     /// The number of outputs of each map.
     #[module(skip)]
     pub(crate) widths: Vec<usize>,
@@ -56,8 +59,22 @@ impl Projection {
                 false => None,
             },
             adapters: Vec::new(),
+            joined: None,
             widths,
         })
+    }
+
+    /// Rounds the weight and joins the adapters once, in a copy that is prepared for an update or for sampling.
+    pub(crate) fn prepare(&mut self, compute: Compute) {
+        self.joined = self.joined(compute).map(Joined::inner);
+        self.weight = self.weight.take().map(|weight| {
+            let narrow = weight.val().dtype() != DType::F32;
+            if compute == Compute::F32 || narrow { weight } else { rounded(weight, compute) }
+        });
+    }
+
+    fn joined(&self, compute: Compute) -> Option<Joined> {
+        self.joined.clone().or_else(|| Joined::new(&self.adapters, &self.widths, compute))
     }
 
     /// Maps `[places, inputs]` to `[places, outputs]` and adds `onto`.
@@ -68,16 +85,8 @@ impl Projection {
         compute: Compute,
     ) -> Tensor<2> {
         let bias = self.bias.as_ref().map(Param::val);
-        let y = ops::linear(x.clone(), self.matrix(), bias, onto, compute);
-        if self.adapters.is_empty() {
-            return y;
-        }
-        let places = x.dims()[0];
-        let added = self.adapters.iter().zip(&self.widths).map(|(adapter, &width)| match adapter {
-            Some(adapter) => adapter.forward(x.clone(), compute),
-            None => Tensor::zeros([places, width], &x.device()),
-        });
-        y + Tensor::cat(added.collect(), 1)
+        let beside = self.joined(compute).map(|joined| joined.beside(x.clone(), compute));
+        ops::linear_beside(x, self.matrix(compute), beside, bias, onto, compute)
     }
 
     /// Computes the gradient of the input, given the input and the gradient of the output. The gradients of the
@@ -89,64 +98,67 @@ impl Projection {
         compute: Compute,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        self.back_weights(x, &d_y, compute, sum);
-        self.back_input(&d_y, compute)
+        let upstream = self.upstream(d_y, compute);
+        self.back_weights(x, &upstream, compute, sum);
+        self.back_input(&upstream, compute)
+    }
+
+    /// Prepares the gradient of the output for both parts of [`Projection::back`].
+    pub(crate) fn upstream(&self, d_y: Tensor<2>, compute: Compute) -> Upstream {
+        let narrow = d_y.clone().cast(compute.dtype());
+        let adapted = self.joined(compute).map(|joined| {
+            let joined = joined.inner();
+            let d_inner = joined.d_inner(narrow.clone(), compute);
+            (joined, d_inner)
+        });
+        Upstream { d_y, narrow, adapted }
     }
 
     /// Computes the part of [`Projection::back`] that does not need the input.
-    pub(crate) fn back_input(&self, d_y: &Tensor<2>, compute: Compute) -> Tensor<2> {
-        let weight = self.matrix().inner();
-        let d_x = ops::product(d_y.clone(), weight.transpose(), compute);
-        let parts = self.adapters.iter().zip(self.parts(d_y));
-        parts.fold(d_x, |d_x, (adapter, d_y)| match adapter {
-            Some(adapter) => adapter.back_input(d_y, d_x, compute),
-            None => d_x,
-        })
+    pub(crate) fn back_input(&self, upstream: &Upstream, compute: Compute) -> Tensor<2> {
+        let across = self.matrix(compute).inner().transpose();
+        let beside = upstream.adapted.as_ref();
+        let beside = beside.map(|(joined, d_inner)| [d_inner.clone(), joined.a_across()]);
+        ops::linear_beside(upstream.narrow.clone(), across, beside, None, None, compute)
     }
 
     /// Computes the other part: adds to the gradients of the parameters.
     pub(crate) fn back_weights(
         &self,
         x: &Tensor<2>,
-        d_y: &Tensor<2>,
+        upstream: &Upstream,
         compute: Compute,
         sum: &mut GradientSum,
     ) {
+        let Upstream { d_y, narrow, adapted } = upstream;
         if let Some(weight) = &self.weight
             && weight.is_require_grad()
         {
-            sum.add_product(weight, x.clone().transpose(), d_y.clone(), compute);
+            sum.add_product(weight, x.clone().transpose(), narrow.clone(), compute);
         }
         if let Some(bias) = &self.bias
             && bias.is_require_grad()
         {
             sum.add(bias.id, ops::column_sums(d_y.clone()));
         }
-        for (adapter, d_y) in self.adapters.iter().zip(self.parts(d_y)) {
-            if let Some(adapter) = adapter {
-                adapter.back_weights(x, d_y, compute, sum);
-            }
+        if let Some((joined, d_inner)) = adapted {
+            let maps = (self.adapters.as_slice(), self.widths.as_slice());
+            joined.back_weights(maps, x, [d_inner.clone(), narrow.clone()], compute, sum);
         }
-    }
-
-    /// Splits columns by map.
-    fn parts(&self, y: &Tensor<2>) -> impl Iterator<Item = Tensor<2>> {
-        self.widths.iter().scan(0, |first, &width| {
-            let start = std::mem::replace(first, *first + width);
-            Some(y.clone().narrow(1, start, width))
-        })
     }
 
     /// Adds the adapters into the weight and removes them. A weight in codes becomes a weight in f32.
     pub(crate) fn merge(&mut self) {
         let adapters = std::mem::take(&mut self.adapters);
+        self.joined = None;
         if adapters.is_empty() {
             if self.packed.is_some() {
-                (self.weight, self.packed) = (Some(Param::from_tensor(self.matrix())), None);
+                (self.weight, self.packed) =
+                    (Some(Param::from_tensor(self.matrix(Compute::F32))), None);
             }
             return;
         }
-        let weight = self.matrix();
+        let weight = self.matrix(Compute::F32);
         let ([inputs, _], device) = (weight.dims(), weight.device());
         let added = adapters.into_iter().zip(&self.widths).map(|(adapter, &width)| match adapter {
             Some(adapter) => adapter.product(),
@@ -166,13 +178,33 @@ impl Projection {
         }
     }
 
-    /// Returns the weight, `[inputs, outputs]`, in the format in which it is kept, or in f32 if it is kept in
-    /// codes.
-    fn matrix(&self) -> Tensor<2> {
+    /// Returns the weight, `[inputs, outputs]`, in the format in which it is kept. If it is kept in codes, it is for
+    /// products in `compute`.
+    fn matrix(&self, compute: Compute) -> Tensor<2> {
         match (&self.weight, &self.packed) {
             (Some(weight), _) => weight.val(),
-            (None, Some(packed)) => packed.matrix(),
+            (None, Some(packed)) => packed.matrix(compute.dtype()),
             (None, None) => unreachable!("a projection has a weight"),
         }
     }
+}
+
+/// Rounds a weight to the format in which it is multiplied.
+fn rounded(weight: Param<Tensor<2>>, compute: Compute) -> Param<Tensor<2>> {
+    let trained = weight.is_require_grad();
+    let rounded = weight.map(|tensor| match tensor.is_autodiff() {
+        true => Tensor::from_inner(ops::in_columns(tensor.inner(), compute.dtype())),
+        false => ops::in_columns(tensor, compute.dtype()),
+    });
+    rounded.set_require_grad(trained)
+}
+
+/// The gradient of a projection's output, and what both ways back need of it.
+pub(crate) struct Upstream {
+    /// The gradient, f32.
+    d_y: Tensor<2>,
+    /// The gradient in the format of products.
+    narrow: Tensor<2>,
+    /// The adapters, and the gradient between their two products.
+    adapted: Option<(Joined, Tensor<2>)>,
 }

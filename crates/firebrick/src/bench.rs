@@ -168,7 +168,8 @@ pub fn run(
         let policy = policy.map_err(Error::from)?;
         Ok(policy.with_grain(pieces.grain()).with_compute(compute))
     };
-    let mut work = Phases::new(shape, draw()?, pieces, sample_on, seed);
+    let graphs = matches!(name.kind, Kind::Cuda | Kind::Rocm);
+    let mut work = Phases::new(shape, draw()?, pieces, sample_on, graphs, seed);
     for &(phase, sizes) in phases {
         let mut whole = None;
         let done = guard(|| {

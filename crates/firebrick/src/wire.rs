@@ -450,7 +450,7 @@ fn engine<M: PolicyModel>(
             _ => SampleOn::Device,
         },
     )
-    .graphs(recipe.rollout.graphs)
+    .graphs(recipe.records_graphs())
 }
 
 /// Reads the sizes of the recipe's models, from their `config.json` or from the recipe alone. A reward model

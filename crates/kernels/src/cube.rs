@@ -9,6 +9,8 @@ pub(crate) mod adamw;
 pub(crate) mod angles;
 pub(crate) mod attention;
 pub(crate) mod attention_back;
+pub(crate) mod columns;
+mod cuts;
 pub(crate) mod gated;
 pub(crate) mod graph;
 pub(crate) mod head;
@@ -21,6 +23,7 @@ pub(crate) mod rows;
 pub(crate) mod sample;
 mod shared;
 mod tiles;
+pub(crate) mod unpack;
 
 use burn::tensor::{DType, Device, Int, Shape, Tensor, TensorData};
 use burn_cubecl::{

@@ -46,6 +46,7 @@ mod sum;
 mod switch;
 #[cfg(test)]
 mod tests;
+mod unpack;
 mod watch;
 
 pub use adamw::{AdamWStep, adamw, scaled_squares};
@@ -55,7 +56,7 @@ pub use gated::{Activation, gated, gated_back};
 pub use graph::{Graph, overwrite, overwrite_ints};
 pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_record};
 pub use heap::{give_memory_back, keep_memory};
-pub use linear::{add_product, column_sums, linear, product};
+pub use linear::{add_product, column_sums, factor, in_columns, linear, linear_beside, product};
 pub use looks::{Frequencies, Heads, Rotary, looks, looks_back};
 pub use norm::Norm;
 pub use pages::{Moves, PAGE, Pages, Slots, Span, Table, attention_over_pages};
@@ -64,6 +65,7 @@ pub use sample::{Choice, sample_on_device, sample_on_host};
 pub use sight::{Segment, Sight};
 pub use sum::sum_all;
 pub use switch::{Kernels, kernels, together, use_kernels};
+pub use unpack::{Codes, unpacked};
 pub use watch::{Launched, launches, timed_launches};
 
 use burn::tensor::Tensor;

@@ -12,6 +12,19 @@ pub fn product(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
     linear(x, y, None, None, compute)
 }
 
+/// Computes `x · y` in the format of `compute`, as a factor of another product.
+pub fn factor(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
+    let format = compute.dtype();
+    #[cfg(feature = "gpu")]
+    if let Some(factor) = {
+        let (x, y) = (x.clone().cast(format), y.clone().cast(format));
+        crate::cube::product::factor(&x, &y)
+    } {
+        return factor;
+    }
+    product(x, y, compute).cast(format)
+}
+
 /// Computes `x · weight + bias + onto`: `[places, inputs]` and `[inputs, outputs]` to `[places, outputs]`,
 /// multiplied in the format of `compute` and returned in f32.
 pub fn linear(
@@ -21,21 +34,42 @@ pub fn linear(
     onto: Option<Tensor<2>>,
     compute: Compute,
 ) -> Tensor<2> {
+    linear_beside(x, weight, None, bias, onto, compute)
+}
+
+/// Computes `x · weight + inner · more + bias + onto`, as a projection with an adapter does: `beside` has `inner`,
+/// `[places, rank]`, and `more`, `[rank, outputs]`.
+pub fn linear_beside(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    beside: Option<[Tensor<2>; 2]>,
+    bias: Option<Tensor<1>>,
+    onto: Option<Tensor<2>>,
+    compute: Compute,
+) -> Tensor<2> {
     let format = compute.dtype();
     let (x, weight) = (x.cast(format), weight.cast(format));
-    on_gpu!(product::linear(&x, &weight, bias.as_ref(), onto.as_ref()));
+    let beside = beside.map(|pair| pair.map(|factor| factor.cast(format)));
+    on_gpu!(product::linear(&x, &weight, beside.as_ref(), bias.as_ref(), onto.as_ref()));
     let (Some(left), Some(right)) = (matrix(&x), matrix(&weight)) else {
-        return plain(x, weight, bias, onto, compute);
+        return plain(x, weight, beside, bias, onto, compute);
     };
     let shape = [x.dims()[0], weight.dims()[1]];
-    if bias.is_none() && onto.is_none() {
+    if beside.is_none() && bias.is_none() && onto.is_none() {
         return tensor(cpu::product::product(left.view(), right.view(), 1.0), shape);
     }
-    let (Some(bias), Some(onto)) = (same(bias.as_ref()), same(onto.as_ref())) else {
-        return plain(x, weight, bias, onto, compute);
+    let factors = beside.as_ref().map(|pair| pair.each_ref().map(matrix));
+    let (Some(bias_numbers), Some(onto_numbers), None | Some([Some(_), Some(_)])) =
+        (same(bias.as_ref()), same(onto.as_ref()), &factors)
+    else {
+        return plain(x, weight, beside, bias, onto, compute);
     };
-    let mut sum = cpu::rows::begin(shape[0], shape[1], bias.as_deref(), onto.as_deref());
+    let mut sum =
+        cpu::rows::begin(shape[0], shape[1], bias_numbers.as_deref(), onto_numbers.as_deref());
     cpu::product::add_product(&mut sum, left.view(), right.view());
+    if let Some([Some(inner), Some(more)]) = &factors {
+        cpu::product::add_product(&mut sum, inner.view(), more.view());
+    }
     tensor(sum, shape)
 }
 
@@ -61,6 +95,13 @@ pub fn add_product(
     }
 }
 
+/// Casts a matrix. On a GPU its columns then lie in memory one behind the other, which is how the right factor of a
+/// product is read the fastest.
+pub fn in_columns(x: Tensor<2>, format: FloatDType) -> Tensor<2> {
+    on_gpu!(columns::cast_in_columns(&x, format));
+    x.cast(format)
+}
+
 /// Sums all rows, in f32: `[rows, width]` to `[width]`.
 pub fn column_sums(x: Tensor<2>) -> Tensor<1> {
     let x = x.cast(FloatDType::F32);
@@ -75,12 +116,18 @@ pub fn column_sums(x: Tensor<2>) -> Tensor<1> {
 pub(crate) fn plain(
     x: Tensor<2>,
     weight: Tensor<2>,
+    beside: Option<[Tensor<2>; 2]>,
     bias: Option<Tensor<1>>,
     onto: Option<Tensor<2>>,
     compute: Compute,
 ) -> Tensor<2> {
     let format = compute.dtype();
-    let mut y = x.cast(format).matmul(weight.cast(format)).cast(FloatDType::F32);
+    let times =
+        |x: Tensor<2>, y: Tensor<2>| x.cast(format).matmul(y.cast(format)).cast(FloatDType::F32);
+    let mut y = times(x, weight);
+    if let Some([inner, more]) = beside {
+        y = y + times(inner, more);
+    }
     if let Some(bias) = bias {
         y = y + bias.unsqueeze();
     }

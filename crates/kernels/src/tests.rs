@@ -109,7 +109,7 @@ fn products() {
             ] {
                 alike(
                     linear(x.clone(), y.clone(), bias.clone(), onto.clone(), Compute::F32),
-                    linear::plain(x.clone(), y.clone(), bias, onto, Compute::F32),
+                    linear::plain(x.clone(), y.clone(), None, bias, onto, Compute::F32),
                 );
             }
         }

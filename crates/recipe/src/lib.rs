@@ -301,6 +301,15 @@ impl Recipe {
         self.rollout.max_completion_tokens.saturating_add(self.environment.most_heard())
     }
 
+    /// Tells whether a device records its decoding steps and repeats them.
+    pub fn records_graphs(&self) -> bool {
+        let alone = !self.rollout.engine.is_remote()
+            && self.rollout.max_staleness == 0
+            && self.reward_kind().models().is_empty();
+        let gains = matches!(self.device.kind, DeviceKind::Cuda | DeviceKind::Rocm);
+        self.rollout.graphs.unwrap_or(alone && gains)
+    }
+
     /// Tells whether a critic gives the advantages.
     pub fn has_critic(&self) -> bool {
         matches!(self.advantage, Advantage::Gae { .. })

@@ -115,9 +115,9 @@ pub struct Rollout {
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_sequences: usize,
     /// True if a GPU records the launches of four decoding steps once and repeats them, so that the host need not
-    /// ask for each launch. CUDA and HIP take a recording as one launch. The tokens are the same. No card has
-    /// shown how much time this saves.
-    pub graphs: bool,
+    /// ask for each launch. The tokens are the same. Without the key it is true with CUDA and HIP, which take a
+    /// recording as one launch, unless something else launches meanwhile. No card has shown how much time this saves.
+    pub graphs: Option<bool>,
     /// The sampler of completions: this process, or inference servers.
     pub engine: Engine,
     /// Number of steps that the policy may be ahead of the weights that a step is sampled with. At 0 a step is
@@ -136,7 +136,7 @@ impl Default for Rollout {
             top_k: 0,
             top_p: 1.0,
             max_sequences: 256,
-            graphs: false,
+            graphs: None,
             engine: Engine::default(),
             max_staleness: 0,
         }

@@ -297,6 +297,7 @@ impl Updater {
         task: &Micro<'_>,
         batches: Vec<Vec<usize>>,
     ) -> Result<Share, TrainError> {
+        let policy = &policy.prepared();
         let (plain, device) = (policy.valid(), policy.device());
         let mut share = Share::default();
         for indices in batches {
@@ -337,7 +338,7 @@ impl Updater {
                 (policy.head().val(), self.temperature, self.cut.logits);
             head_logprobs(&hidden, &head, &batch.labels, temperature, logits).logprobs
         };
-        self.per_token(&policy.valid(), samples, false, logprobs)
+        self.per_token(&policy.sampler(), samples, false, logprobs)
     }
 
     /// Gives the values of the samples' completion tokens, one list per sample. A value is the reward that is

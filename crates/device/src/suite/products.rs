@@ -9,7 +9,7 @@
 //! which takes no product of matrices (Freivalds 1977). A wrong entry moves its row's sum.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use firebrick_kernels::{Compute, Kernels, add_product, kernels, linear, product};
+use firebrick_kernels::{Compute, Kernels, add_product, in_columns, kernels, linear, product};
 
 use super::{
     Array, Case,
@@ -58,8 +58,10 @@ struct Product {
 /// The part of a product in training. With weights `w`, `[inputs, outputs]`:
 #[derive(Clone, Copy, Debug)]
 enum Pass {
-    /// `x · w`: `[rows, inputs]` to `[rows, outputs]`.
+    /// `x · w`: `[rows, inputs]` to `[rows, outputs]`, with weights that were prepared.
     Forward,
+    /// The same, with weights as they are kept, such as a frozen base of 16 bits.
+    Frozen,
     /// `d · wᵀ`: `[rows, outputs]` to `[rows, inputs]`.
     Back,
     /// `xᵀ · d`: the gradient of `w`, a sum over all rows.
@@ -68,6 +70,10 @@ enum Pass {
 
 const fn forward(rows: usize, inputs: usize, outputs: usize) -> Product {
     Product { pass: Pass::Forward, rows, inputs, outputs }
+}
+
+const fn frozen(rows: usize, inputs: usize, outputs: usize) -> Product {
+    Product { pass: Pass::Frozen, rows, inputs, outputs }
 }
 
 const fn back(rows: usize, inputs: usize, outputs: usize) -> Product {
@@ -92,7 +98,7 @@ fn small<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec
             forward(17, 896, 4864),
             back(17, 4864, 896),
             weight(17, 896, 128),
-            forward(19, 897, 131),
+            frozen(19, 897, 131),
         ],
         64 => {
             &[forward(64, 4864, 128), back(64, 896, 128), weight(64, 896, 16), back(61, 127, 893)]
@@ -101,6 +107,7 @@ fn small<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec
             forward(512, 896, 128),
             back(512, 896, 128),
             weight(512, 896, 128),
+            frozen(512, 128, 896),
             weight(509, 131, 259),
         ],
         _ => &[forward(4096, 896, 16), back(4093, 128, 65), weight(4096, 128, 128)],
@@ -112,7 +119,12 @@ fn small<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec
 fn wide<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let products: &[Product] = match ROWS {
         17 => &[forward(17, 12288, 4096), back(17, 896, 4864), weight(17, 1536, 8960)],
-        64 => &[forward(64, 9728, 2560), back(64, 4096, 12288), weight(64, 896, 4864)],
+        64 => &[
+            forward(64, 9728, 2560),
+            frozen(64, 9728, 2560),
+            back(64, 4096, 12288),
+            weight(64, 896, 4864),
+        ],
         512 => &[
             forward(512, 1536, 8960),
             back(512, 2560, 9728),
@@ -121,6 +133,7 @@ fn wide<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec<
         ],
         _ => &[
             forward(4096, 896, 4864),
+            frozen(4096, 4096, 4096),
             back(4096, 1536, 8960),
             weight(4096, 2560, 9728),
             back(4093, 893, 4867),
@@ -139,7 +152,8 @@ fn all(products: &[Product], device: &Device, precision: Precision) -> Result<Ve
 /// doubles every entry to the bit.
 fn multiplied(of: Product, x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
     match of.pass {
-        Pass::Forward => linear(x, y, None, None, compute),
+        Pass::Forward => linear(x, in_columns(y, compute.dtype()), None, None, compute),
+        Pass::Frozen => linear(x, y, None, None, compute),
         Pass::Back => product(x, y, compute),
         Pass::Weight => {
             let once = add_product(None, x.clone(), y.clone(), compute);
@@ -215,7 +229,7 @@ impl Product {
             Factor { numbers, stored, transposed }
         };
         match pass {
-            Pass::Forward => {
+            Pass::Forward | Pass::Frozen => {
                 [factor(1, [rows, inputs], false), factor(2, [inputs, outputs], false)]
             }
             Pass::Back => [factor(1, [rows, outputs], false), factor(2, [inputs, outputs], true)],

@@ -27,6 +27,7 @@ pub(super) struct Phases<'a> {
     policy: Option<Decoder>,
     pieces: Pieces,
     sample_on: SampleOn,
+    graphs: bool,
     seed: Seed,
     parts: Vec<(String, f64)>,
 }
@@ -37,9 +38,10 @@ impl<'a> Phases<'a> {
         policy: Decoder,
         pieces: Pieces,
         sample_on: SampleOn,
+        graphs: bool,
         seed: Seed,
     ) -> Self {
-        Phases { shape, policy: Some(policy), pieces, sample_on, seed, parts: Vec::new() }
+        Phases { shape, policy: Some(policy), pieces, sample_on, graphs, seed, parts: Vec::new() }
     }
 
     /// Does the work of a phase under the clock.
@@ -208,6 +210,7 @@ impl<'a> Phases<'a> {
 
     fn engine(&self, rows: usize) -> LocalEngine<Decoder> {
         LocalEngine::new(self.policy(), Arc::new(Silent), rows, usize::MAX, self.sample_on)
+            .graphs(self.graphs)
     }
 
     fn prompt(&self, id: u64, length: usize) -> Prompt {

@@ -370,7 +370,7 @@ impl Work {
             sequences: if remote { 1 } else { sampled.min(bounded(rollout.max_sequences)) },
             elsewhere: remote,
             ahead: !remote && rollout.max_staleness > 0,
-            graphs: rollout.graphs,
+            graphs: recipe.records_graphs(),
             completions: bounded(completions),
             mini_batch: bounded(completions.div_ceil(updates)),
             updates: bounded(updates.saturating_mul(passes)),

@@ -48,6 +48,11 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             Moment::Saving => changed,
             _ => when(work.updates > 1, changed),
         }),
+        // An update rounds matrices once, and not in every micro-batch.
+        part("rounded weights of an update", true, &|moment| match moment {
+            Moment::Head | Moment::Backward | Moment::Gradient => when(facts.half, rounded * BF16),
+            _ => 0,
+        }),
         part("reference policy", true, &|_| when(work.reference, changed)),
         part("reward model", true, &|_| facts.reward * F32),
         // A critic has its moments, and in an update its gradient. Its pass comes before the policy's, and

@@ -2,7 +2,7 @@
 
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 
-use super::{rows::plus, *};
+use super::{cuts, rows::plus, *};
 
 /// The largest number of rows for which reading the weights bounds a product, whatever computes it.
 const FEW: usize = 16;
@@ -13,19 +13,34 @@ const SIDE: usize = 16;
 /// The number of each row's numbers that are in memory at once.
 const STRIP: usize = 256;
 
-/// Computes `x · weight + bias + onto` in f32, whatever format the factors are in.
+/// Computes `x · weight + inner · more + bias + onto` in f32, whatever format the factors are in. `beside` has
+/// `inner` and `more`.
 pub(crate) fn linear(
     x: &Tensor<2>,
     weight: &Tensor<2>,
+    beside: Option<&[Tensor<2>; 2]>,
     bias: Option<&Tensor<1>>,
     onto: Option<&Tensor<2>>,
 ) -> Option<Tensor<2>> {
     let bias = bias.map(wide).map_or(Some(None), |bias| bias.map(Some))?;
     let onto = onto.map(wide).map_or(Some(None), |onto| onto.map(Some))?;
     if x.dims()[0] <= FEW {
-        return Some(tensor(product_of_few(x, weight, bias, onto)?));
+        let onto = match beside {
+            Some([inner, more]) => Some(product_of_few(inner, more, None, onto, DType::F32)?),
+            None => onto,
+        };
+        return Some(tensor(product_of_few(x, weight, bias, onto, DType::F32)?));
     }
-    Some(tensor(plus(product(x, weight)?, bias, onto)))
+    let beside = match beside {
+        Some([inner, more]) => Some(product(inner, more)?),
+        None => None,
+    };
+    Some(tensor(plus(product(x, weight)?, bias, [beside, onto])))
+}
+
+/// Computes `x · y` in the format of the factors.
+pub(crate) fn factor(x: &Tensor<2>, y: &Tensor<2>) -> Option<Tensor<2>> {
+    product_in(x, y, x.dtype()).map(tensor)
 }
 
 /// Adds `x · y` to the rows of `sum` from `start` on, in place if nobody else has it. Returns the product alone if
@@ -48,13 +63,21 @@ pub(crate) fn added(
 
 /// Computes `x · y` in f32. Matrices may be transposed.
 pub(super) fn product(x: &Tensor<2>, y: &Tensor<2>) -> Option<Buffer> {
+    product_in(x, y, DType::F32)
+}
+
+/// Computes `x · y` in a format. Sums are f32, and are rounded at their end.
+fn product_in(x: &Tensor<2>, y: &Tensor<2>, format: DType) -> Option<Buffer> {
     if x.dims()[0] <= FEW {
-        return product_of_few(x, y, None, None);
+        return product_of_few(x, y, None, None, format);
     }
     let (x_buffer, y_buffer) = (strided(x)?, strided(y)?);
     // It is made here, so no row is padded.
-    let out = empty(&x_buffer, [x.dims()[0], y.dims()[1]], DType::F32);
-    let done = matmul(x_buffer, y_buffer, Some(out), MatmulStrategy::default(), DType::F32);
+    let out = empty(&x_buffer, [x.dims()[0], y.dims()[1]], format);
+    if cuts::multiply(&x_buffer, &y_buffer, &out) {
+        return Some(out);
+    }
+    let done = matmul(x_buffer, y_buffer, Some(out), MatmulStrategy::default(), format);
     Some(done.expect("one of the kernels multiplies any matrices"))
 }
 
@@ -65,11 +88,12 @@ fn product_of_few(
     y: &Tensor<2>,
     bias: Option<Buffer>,
     onto: Option<Buffer>,
+    out_format: DType,
 ) -> Option<Buffer> {
     let [rows, inner] = x.dims();
     let columns = y.dims()[1];
     let (x, y) = (buffer(x)?, strided(y)?);
-    let out = empty(&x, [rows, columns], DType::F32);
+    let out = empty(&x, [rows, columns], out_format);
     let (with_bias, with_onto) = (bias.is_some(), onto.is_some());
     let [down, across] = [0, 1].map(|dim| y.meta.strides()[dim]);
     // A buffer that is not read stands for a missing one.
@@ -92,7 +116,7 @@ fn product_of_few(
         across <= down,
         with_bias,
         with_onto,
-        [format(&x), format(&y)],
+        [format(&x), format(&y), format(&out)],
     );
     Some(out)
 }
@@ -100,12 +124,12 @@ fn product_of_few(
 /// Computes a product of few rows. Neighbouring units read neighbouring weights: along a row of `y` if it
 /// `lies_across`, and else along a column.
 #[cube(launch)]
-fn few<X: Float, Y: Float>(
+fn few<X: Float, Y: Float, Z: Float>(
     x: &[X],
     y: &[Y],
     bias: &[f32],
     onto: &[f32],
-    out: &mut [f32],
+    out: &mut [Z],
     inner: usize,
     columns: usize,
     down: usize,
@@ -115,7 +139,7 @@ fn few<X: Float, Y: Float>(
     #[comptime] lies_across: bool,
     #[comptime] with_bias: bool,
     #[comptime] with_onto: bool,
-    #[define(X, Y)] _formats: [ElemType; 2],
+    #[define(X, Y, Z)] _formats: [ElemType; 3],
 ) {
     if CUBE_POS * SIDE < columns {
         let unit = UNIT_POS as usize;
@@ -176,7 +200,7 @@ fn few<X: Float, Y: Float>(
                 if with_onto {
                     sum += onto[row * columns + column];
                 }
-                out[row * columns + column] = sum;
+                out[row * columns + column] = Z::cast_from(sum);
             }
         }
     }

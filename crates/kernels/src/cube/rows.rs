@@ -105,25 +105,29 @@ fn add_rows(
     }
 }
 
-/// Computes `y + bias + onto`, row by row. Either of the two may be missing.
-pub(super) fn plus(y: Buffer, bias: Option<Buffer>, onto: Option<Buffer>) -> Buffer {
-    let (with_bias, with_onto) = (bias.is_some(), onto.is_some());
-    if !with_bias && !with_onto {
+/// Computes `y + beside + bias + onto`, row by row. Any of the three may be missing.
+pub(super) fn plus(y: Buffer, bias: Option<Buffer>, more: [Option<Buffer>; 2]) -> Buffer {
+    let with = more.each_ref().map(Option::is_some);
+    let with_bias = bias.is_some();
+    if !with_bias && with == [false; 2] {
         return y;
     }
     // A buffer that is not read stands for a missing one.
     let sum = empty(&y, y.meta.shape().dims::<2>(), DType::F32);
-    let (bias, onto) = (bias.unwrap_or(y.clone()), onto.unwrap_or(y.clone()));
+    let bias = bias.unwrap_or(y.clone());
+    let [beside, onto] = more.map(|more| more.unwrap_or(y.clone()));
     plus_rows::launch(
         &y.client.clone(),
         units(count(&y)),
         dim(),
         y.into_buffer_arg(),
+        beside.into_buffer_arg(),
         bias.into_buffer_arg(),
         onto.into_buffer_arg(),
         sum.clone().into_buffer_arg(),
+        with[0],
         with_bias,
-        with_onto,
+        with[1],
     );
     sum
 }
@@ -131,14 +135,19 @@ pub(super) fn plus(y: Buffer, bias: Option<Buffer>, onto: Option<Buffer>) -> Buf
 #[cube(launch)]
 fn plus_rows(
     y: &[f32],
+    beside: &[f32],
     bias: &[f32],
     onto: &[f32],
     sum: &mut [f32],
+    #[comptime] with_beside: bool,
     #[comptime] with_bias: bool,
     #[comptime] with_onto: bool,
 ) {
     if ABSOLUTE_POS < sum.len() {
         let mut all = y[ABSOLUTE_POS];
+        if with_beside {
+            all += beside[ABSOLUTE_POS];
+        }
         if with_bias {
             all += bias[ABSOLUTE_POS % bias.len()];
         }

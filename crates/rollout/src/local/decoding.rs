@@ -327,19 +327,13 @@ impl<M: PolicyModel> Decoding<M> {
         let free = places.saturating_sub(live);
         let ready = self.ready.as_ref().is_some_and(|ready| !ready.prompts.is_empty());
         let none = self.waiting.is_empty() && !ready;
-        let worth = engine.sample_on == SampleOn::Host
-            || live == 0
-            || filling
-            || free * 4 >= places;
+        let worth =
+            engine.sample_on == SampleOn::Host || live == 0 || filling || free * 4 >= places;
         if none || !worth { 0 } else { free }
     }
 
     /// Gives the completions that begin now. Their prompts were all prefilled together.
-    fn admit(
-        &mut self,
-        filling: bool,
-        engine: &LocalEngine<M>,
-    ) -> Result<Newcomers, RolloutError> {
+    fn admit(&mut self, filling: bool, engine: &LocalEngine<M>) -> Result<Newcomers, RolloutError> {
         if let Some(ready) = self.ready.take_if(|ready| ready.version != engine.version) {
             // These prompts were prefilled with old weights.
             ready.prompts.into_iter().rev().for_each(|(_, id)| self.waiting.push_front(id));
