@@ -34,17 +34,19 @@ toolkit_libdevice() {
     done
 }
 
-# Lays the loader of Vulkan into the folder $1. Containers for CUDA have NVIDIA's Vulkan driver, but not the loader
-# that finds it.
+# Lays the loader of Vulkan into the folder $1, and the library that NVIDIA's driver for Vulkan is linked with.
+# Containers for CUDA have that driver, but neither of the two.
 pack_loader() {
-    local own=$work/loader file
-    mkdir -p "$own"
-    (cd "$own" && apt-get -qq download libvulkan1 >/dev/null 2>&1 && dpkg -x libvulkan1_*.deb .) || return 1
-    file=$(find "$own/usr/lib" -name 'libvulkan.so.1.*' -type f | head -n 1)
-    [ -n "$file" ] || return 1
-    mkdir -p "$1"
-    cp "$file" "$1/libvulkan.so.1"
-    cp "$own/usr/share/doc/libvulkan1/copyright" "$1/"
+    local own=$work/loader package library file
+    mkdir -p "$own" "$1"
+    for package in libvulkan1=libvulkan.so.1 libglvnd0=libGLdispatch.so.0; do
+        library=${package#*=} package=${package%=*}
+        (cd "$own" && apt-get -qq download "$package" >/dev/null 2>&1 && dpkg -x "$package"_*.deb .) || return 1
+        file=$(find "$own/usr/lib" -name "$library.*" -type f | head -n 1)
+        [ -n "$file" ] || return 1
+        cp "$file" "$1/$library"
+        cp "$own/usr/share/doc/$package/copyright" "$1/$package.copyright"
+    done
 }
 
 pack() {
@@ -97,7 +99,7 @@ pack() {
     case ,$features, in
         *,vulkan,* | *,spirv,*)
             pack_loader "$folder/vulkan" ||
-                say "Vulkan's loader is not packed (apt-get can't fetch libvulkan1): the other machine needs its own"
+                say "Vulkan's loader is not packed (apt-get can't fetch it): the other machine needs libvulkan1 and libglvnd0"
             ;;
     esac
 

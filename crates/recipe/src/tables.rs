@@ -116,7 +116,7 @@ pub struct Rollout {
     pub max_sequences: usize,
     /// True if a GPU records the launches of four decoding steps once and repeats them, so that the host need not
     /// ask for each launch. The tokens are the same. Without the key it is true with CUDA and HIP, which take a
-    /// recording as one launch, unless something else launches meanwhile. No card has shown how much time this saves.
+    /// recording as one launch, unless another thread may launch meanwhile.
     pub graphs: Option<bool>,
     /// The sampler of completions: this process, or inference servers.
     pub engine: Engine,

@@ -1,11 +1,11 @@
-//! How a product of matrices in 16 bits is cut for the cubes of an NVIDIA card: which of cubek's kernels computes it,
-//! and in which boxes.
+//! The boxes into which a product of matrices in 16 bits is cut on an NVIDIA card, and the kernel of cubek's that
+//! computes them.
 //!
 //! The cut follows from the sizes and from what the device offers, and nothing is measured while a program runs: the
 //! same product is computed by the same kernel in every process, so equal runs are equal on a GPU too. The rules are
 //! those that were fastest on an H200, among some 80 cuts of 18 shapes of real models (2026-11-27).
 //!
-//! What matters most is how the factors lie in memory. If neighbours along the sum are neighbours in memory, in both
+//! The place of the factors in memory matters most. If neighbours along the sum are neighbours in memory, in both
 //! factors, their tiles go from memory to the matrix units as they are, and a product is 2.3 to 3.5 times as fast as
 //! if one has to be turned on its way. Turning it before, in memory, is cheap beside a large product.
 
@@ -68,7 +68,7 @@ pub(super) fn multiply(x: &Buffer, y: &Buffer, out: &Buffer) -> bool {
     engine.ways([rows, columns], along, workers).into_iter().any(|way| launch(way).is_ok())
 }
 
-/// What a device multiplies with, and what brings numbers to it.
+/// The instruction that a device multiplies with, and the copy that brings numbers to it.
 #[derive(Clone, Copy, Debug)]
 struct Engine {
     /// The rows, columns and inner numbers that an instruction of a plane multiplies.
