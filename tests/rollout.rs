@@ -382,6 +382,8 @@ fn old_weights_go_before_the_next_are_made() {
     }
     assert_eq!(policy.watch.copies(), 1);
     assert_eq!(policy.watch.before.load(Ordering::Relaxed), 0, "copies when another was made");
+    RolloutEngine::<Watched>::sleep(&mut engine);
+    assert_eq!(policy.watch.copies(), 0);
 }
 
 /// Prompts of so many tokens are prefilled in two parts, the second of which has a single prompt.

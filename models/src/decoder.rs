@@ -15,7 +15,7 @@ use crate::{
     init::{ParameterSource, matrix, vector},
     layer::Layer,
     names,
-    projection::Projection,
+    projection::{Projection, remade},
 };
 
 /// A decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and a gated MLP: the form of
@@ -353,16 +353,10 @@ struct Rounded(Compute);
 
 impl ModuleMapper for Rounded {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        if D < 2 || param.val().dtype() != DType::F32 {
+        if D != 2 || param.val().dtype() != DType::F32 {
             return param;
         }
-        let trained = param.is_require_grad();
-        let format = self.0.dtype();
-        let rounded = param.map(|tensor| match tensor.is_autodiff() {
-            true => Tensor::from_inner(tensor.inner().cast(format)),
-            false => tensor.cast(format),
-        });
-        rounded.set_require_grad(trained)
+        remade(param, |tensor| tensor.cast(self.0.dtype()))
     }
 }
 

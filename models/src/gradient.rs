@@ -222,7 +222,8 @@ impl ModuleVisitor for Take<'_> {
         if param.is_require_grad()
             && let Some(gradient) = param.val().grad_remove(self.gradients)
         {
-            self.sum.add(param.id, gradient);
+            // The gradient of a rounded parameter is as narrow as the parameter.
+            self.sum.add(param.id, gradient.cast(DType::F32));
         }
     }
 }

@@ -197,8 +197,8 @@ impl Joined {
         }
         let format = compute.dtype();
         (!a.is_empty()).then(|| Joined {
-            a: Tensor::cat(a, 1).cast(format),
-            b: Tensor::cat(b, 0).cast(format),
+            a: ops::cast_in_columns(Tensor::cat(a, 1), format),
+            b: ops::cast_in_columns(Tensor::cat(b, 0), format),
         })
     }
 
@@ -315,6 +315,7 @@ impl Decoder {
                 .collect::<Result<Vec<Option<Adapter>>, E>>()?;
             let some = adapters.iter().any(Option::is_some);
             projection.adapters = if some { adapters } else { Vec::new() };
+            projection.joined = None;
         }
         for module in &lora.modules_to_save {
             let matrix = decoder.whole_mut(module);

@@ -27,7 +27,7 @@ pub(crate) struct Projection {
     pub(crate) adapters: Vec<Option<Adapter>>,
     /// The adapters joined, in a copy whose parameters do not move.
     #[module(skip)]
-    joined: Option<Joined>,
+    pub(crate) joined: Option<Joined>,
     /// The number of outputs of each map.
     #[module(skip)]
     pub(crate) widths: Vec<usize>,
@@ -69,7 +69,10 @@ impl Projection {
         self.joined = self.joined(compute).map(Joined::inner);
         self.weight = self.weight.take().map(|weight| {
             let narrow = weight.val().dtype() != DType::F32;
-            if compute == Compute::F32 || narrow { weight } else { rounded(weight, compute) }
+            if compute == Compute::F32 || narrow {
+                return weight;
+            }
+            remade(weight, |weight| ops::cast_in_columns(weight, compute.dtype()))
         });
     }
 
@@ -189,14 +192,17 @@ impl Projection {
     }
 }
 
-/// Rounds a weight to the format in which it is multiplied.
-fn rounded(weight: Param<Tensor<2>>, compute: Compute) -> Param<Tensor<2>> {
-    let trained = weight.is_require_grad();
-    let rounded = weight.map(|tensor| match tensor.is_autodiff() {
-        true => Tensor::from_inner(ops::in_columns(tensor.inner(), compute.dtype())),
-        false => ops::in_columns(tensor, compute.dtype()),
-    });
-    rounded.set_require_grad(trained)
+/// Makes a parameter's tensor anew, without a gradient that goes through `make`. It wants one if the parameter did.
+pub(crate) fn remade<const D: usize>(
+    parameter: Param<Tensor<D>>,
+    make: impl Fn(Tensor<D>) -> Tensor<D>,
+) -> Param<Tensor<D>> {
+    if !parameter.val().is_autodiff() {
+        return parameter.map(make);
+    }
+    let trained = parameter.is_require_grad();
+    let made = parameter.map(|tensor| Tensor::from_inner(make(tensor.inner())));
+    made.set_require_grad(trained)
 }
 
 /// The gradient of a projection's output, and what both ways back need of it.

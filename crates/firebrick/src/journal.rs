@@ -298,6 +298,10 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
         self.known.clear();
         self.engine.cancel();
     }
+
+    fn sleep(&mut self) {
+        self.engine.sleep();
+    }
 }
 
 /// A time in which no engine decodes a token.

@@ -56,7 +56,9 @@ pub use gated::{Activation, gated, gated_back};
 pub use graph::{Graph, overwrite, overwrite_ints};
 pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_record};
 pub use heap::{give_memory_back, keep_memory};
-pub use linear::{add_product, column_sums, factor, in_columns, linear, linear_beside, product};
+pub use linear::{
+    add_product, cast_in_columns, column_sums, factor, linear, linear_beside, product,
+};
 pub use looks::{Frequencies, Heads, Rotary, looks, looks_back};
 pub use norm::Norm;
 pub use pages::{Moves, PAGE, Pages, Slots, Span, Table, attention_over_pages};

@@ -15,13 +15,8 @@ pub fn product(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
 /// Computes `x · y` in the format of `compute`, as a factor of another product.
 pub fn factor(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
     let format = compute.dtype();
-    #[cfg(feature = "gpu")]
-    if let Some(factor) = {
-        let (x, y) = (x.clone().cast(format), y.clone().cast(format));
-        crate::cube::product::factor(&x, &y)
-    } {
-        return factor;
-    }
+    let (x, y) = (x.cast(format), y.cast(format));
+    on_gpu!(product::factor(&x, &y));
     product(x, y, compute).cast(format)
 }
 
@@ -97,7 +92,7 @@ pub fn add_product(
 
 /// Casts a matrix. On a GPU its columns then lie in memory one behind the other, which is how the right factor of a
 /// product is read the fastest.
-pub fn in_columns(x: Tensor<2>, format: FloatDType) -> Tensor<2> {
+pub fn cast_in_columns(x: Tensor<2>, format: FloatDType) -> Tensor<2> {
     on_gpu!(columns::cast_in_columns(&x, format));
     x.cast(format)
 }

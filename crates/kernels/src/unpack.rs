@@ -20,8 +20,6 @@ impl Codes {
 
 /// Makes a matrix `[inputs, outputs]` of its codes, `[inputs · bits / 32, outputs]`, and of the scales of each run and
 /// output, row-major. An integer has the codes of neighbouring inputs, the first in the lowest bits.
-///
-/// On GPUs it is in the given format, for a product; elsewhere it is f32.
 pub fn unpacked(
     codes: Tensor<2, Int>,
     scales: Tensor<1>,
@@ -29,7 +27,6 @@ pub fn unpacked(
     format: FloatDType,
 ) -> Tensor<2> {
     on_gpu!(unpack::unpacked(&codes, &scales, form, format));
-    let _ = format;
     let [words, outputs] = codes.dims();
     let (in_word, bits) = (form.in_word(), form.bits);
     let inputs = words * in_word;
@@ -43,5 +40,5 @@ pub fn unpacked(
 
     let runs = inputs / form.run;
     let scales = scales.cast(DType::F32).reshape([runs, 1, outputs]);
-    (codes.reshape([runs, form.run, outputs]) * scales).reshape([inputs, outputs])
+    (codes.reshape([runs, form.run, outputs]) * scales).reshape([inputs, outputs]).cast(format)
 }

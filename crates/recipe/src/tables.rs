@@ -117,6 +117,7 @@ pub struct Rollout {
     /// True if a GPU records the launches of four decoding steps once and repeats them, so that the host need not
     /// ask for each launch. The tokens are the same. Without the key it is true with CUDA and HIP, which take a
     /// recording as one launch, unless another thread may launch meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub graphs: Option<bool>,
     /// The sampler of completions: this process, or inference servers.
     pub engine: Engine,

@@ -350,4 +350,8 @@ impl<M> RolloutEngine<M> for Conversing<M> {
     fn cancel(&mut self) {
         self.forget();
     }
+
+    fn sleep(&mut self) {
+        self.engine.sleep();
+    }
 }

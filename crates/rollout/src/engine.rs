@@ -112,6 +112,11 @@ pub trait RolloutEngine<M>: Send {
     /// engine that does nothing here may hand over old groups later. Most of them are refused then. But if a
     /// request has come again with the same id, an old group is taken for its answer.
     fn cancel(&mut self) {}
+
+    /// Lets go of the weights. The trainer asks for this before an update, which needs their memory, and publishes
+    /// new ones before it asks for completions again. An engine whose weights take no memory of the trainer's does
+    /// nothing here.
+    fn sleep(&mut self) {}
 }
 
 impl<M, T: RolloutEngine<M> + ?Sized> RolloutEngine<M> for Box<T> {
@@ -133,6 +138,10 @@ impl<M, T: RolloutEngine<M> + ?Sized> RolloutEngine<M> for Box<T> {
 
     fn cancel(&mut self) {
         (**self).cancel();
+    }
+
+    fn sleep(&mut self) {
+        (**self).sleep();
     }
 }
 

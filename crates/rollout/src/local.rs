@@ -89,9 +89,8 @@ impl<M: PolicyModel> LocalEngine<M> {
 impl<M: PolicyModel> RolloutEngine<M> for LocalEngine<M> {
     fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
         // This comes first, so that the old copy and the next are never there at once: a rounded copy shares
-        // nothing with the policy. A recording holds the old copy.
-        self.decoding.forget();
-        self.policy = None;
+        // nothing with the policy.
+        RolloutEngine::<M>::sleep(self);
         self.policy = Some(policy.sampler());
         self.version = version;
         Ok(())
@@ -124,5 +123,11 @@ impl<M: PolicyModel> RolloutEngine<M> for LocalEngine<M> {
 
     fn cancel(&mut self) {
         self.decoding = Decoding::default();
+    }
+
+    fn sleep(&mut self) {
+        // A recording holds the weights too.
+        self.decoding.forget();
+        self.policy = None;
     }
 }

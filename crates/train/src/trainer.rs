@@ -301,11 +301,15 @@ impl<M: PolicyModel> Trainer<M> {
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), began));
         }
+        let samples_ahead = self.config.max_staleness > 0 && step < self.config.last_step;
+        if !samples_ahead {
+            self.engine.sleep();
+        }
         let (samples, measured) = self.samples(&sampled.kept)?;
         let surplus = std::mem::take(&mut sampled.put_aside);
         let records = std::mem::take(&mut sampled.records);
         let mut ahead = None;
-        let updated = if self.config.max_staleness > 0 && step < self.config.last_step {
+        let updated = if samples_ahead {
             let (surplus, mut memory) = (surplus.clone(), self.state.memory.clone());
             memory.extend(records.clone());
             let start = Start { surplus, memory, cursor };
@@ -337,14 +341,11 @@ impl<M: PolicyModel> Trainer<M> {
     }
 
     /// Gives the present policy to the engine, which samples from it from now on.
-    ///
-    /// # Errors
-    /// When the engine fails.
-    pub fn publish(&mut self) -> Result<(), TrainError> {
+    fn publish(&mut self) -> Result<(), TrainError> {
         Ok(self.engine.publish(&self.policy, self.state.step)?)
     }
 
-    /// Measures the accuracy of the present policy on `prompts`, with the same random numbers at every step,
+    /// Publishes the present policy and measures its accuracy on `prompts`, with the same random numbers at every step,
     /// so that a curve shows the policy's change and not the draw's. Gives the groups as well.
     ///
     /// # Errors
@@ -356,6 +357,7 @@ impl<M: PolicyModel> Trainer<M> {
         sampling: &Sampling,
         observer: &mut dyn Observer,
     ) -> Result<(EvalReport, Vec<RewardedGroup>), TrainError> {
+        self.publish()?;
         observer.begin(Phase::Eval, prompts.len() * samples);
         let seed = self.seed.derive("eval", &[]);
         let advance = &mut |units| observer.advance(units);

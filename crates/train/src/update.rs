@@ -297,8 +297,9 @@ impl Updater {
         task: &Micro<'_>,
         batches: Vec<Vec<usize>>,
     ) -> Result<Share, TrainError> {
-        let policy = &policy.prepared();
-        let (plain, device) = (policy.valid(), policy.device());
+        let device = policy.device();
+        let policy = &together(&device, || policy.prepared());
+        let plain = policy.valid();
         let mut share = Share::default();
         for indices in batches {
             self.check_interrupted()?;
@@ -338,7 +339,7 @@ impl Updater {
                 (policy.head().val(), self.temperature, self.cut.logits);
             head_logprobs(&hidden, &head, &batch.labels, temperature, logits).logprobs
         };
-        self.per_token(&policy.sampler(), samples, false, logprobs)
+        self.per_token(&policy.valid(), samples, false, logprobs)
     }
 
     /// Gives the values of the samples' completion tokens, one list per sample. A value is the reward that is
@@ -416,6 +417,7 @@ impl Updater {
         let layout = self.cut.layout(samples, policy.packs());
         let work = |policy: &M, batches: Vec<Vec<usize>>| {
             let device = policy.device();
+            let policy = &together(&device, || policy.prepared());
             let mut found = Vec::new();
             for indices in batches {
                 self.check_interrupted()?;

@@ -39,6 +39,7 @@ impl<M: PolicyModel> Trainer<M> {
         lr: f64,
     ) -> Result<(f64, StepOutcome), TrainError> {
         let samples = samples(examples);
+        self.engine.sleep();
         loop {
             let report = self.within_room(&samples, |trainer| {
                 let mut updater = updater(trainer.updater.cut);

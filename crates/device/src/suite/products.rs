@@ -9,7 +9,7 @@
 //! which takes no product of matrices (Freivalds 1977). A wrong entry moves its row's sum.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use firebrick_kernels::{Compute, Kernels, add_product, in_columns, kernels, linear, product};
+use firebrick_kernels::{Compute, Kernels, add_product, cast_in_columns, kernels, linear, product};
 
 use super::{
     Array, Case,
@@ -152,7 +152,7 @@ fn all(products: &[Product], device: &Device, precision: Precision) -> Result<Ve
 /// doubles every entry to the bit.
 fn multiplied(of: Product, x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
     match of.pass {
-        Pass::Forward => linear(x, in_columns(y, compute.dtype()), None, None, compute),
+        Pass::Forward => linear(x, cast_in_columns(y, compute.dtype()), None, None, compute),
         Pass::Frozen => linear(x, y, None, None, compute),
         Pass::Back => product(x, y, compute),
         Pass::Weight => {

@@ -39,12 +39,13 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     };
     let all = vec![
         part("weights", true, &|_| weights),
-        // The engine goes on sampling from the weights of the step's beginning. They are the policy's own until
-        // the first update has made new ones.
+        // An engine that samples ahead goes on with the weights of the step's beginning. They are the policy's own
+        // until the first update has made new ones, unless they are rounded. Other engines let go of them.
         part("weights of the engine", true, &|moment| match moment {
             _ if work.elsewhere => 0,
+            Moment::Rollout => when(facts.half, rounded * BF16),
+            _ if !work.ahead => 0,
             _ if facts.half => rounded * BF16,
-            Moment::Rollout => 0,
             Moment::Saving => changed,
             _ => when(work.updates > 1, changed),
         }),

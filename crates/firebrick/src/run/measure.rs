@@ -139,7 +139,6 @@ impl<M: PolicyModel> Run<M> {
             false => format!("the evaluation after {phase}"),
         };
         lock(&self.journal).turn_to(place);
-        trainer.publish()?;
         let (journal, step) = (&self.journal, trainer.state.step);
         let keep = |text: &str| keep_event(journal, step, text);
         let watcher = self.watcher.as_mut();

@@ -10,10 +10,11 @@ const SIDE: usize = 64;
 /// The distance of a square's rows in memory. With two numbers more, neighbouring units read different banks.
 const PITCH: usize = SIDE + 2;
 
-/// See [`crate::in_columns`].
+/// See [`crate::cast_in_columns`].
 pub(crate) fn cast_in_columns(x: &Tensor<2>, format: FloatDType) -> Option<Tensor<2>> {
     let x = strided(x)?;
-    Some(tensor(across(turned(x, format.into()))))
+    let rows = x.meta.shape()[0];
+    Some(tensor(across(turned(x, format.into(), rows))))
 }
 
 /// Tells whether neighbours in a row are neighbours in memory.
@@ -21,30 +22,25 @@ pub(super) fn lies_in_rows(x: &Buffer) -> bool {
     x.meta.strides()[1] == 1
 }
 
-/// Returns a matrix whose rows lie in memory one behind the other: itself, or a copy.
-pub(super) fn in_rows(x: Buffer) -> Buffer {
+/// Copies a matrix that lies in columns, with zeros behind its rows up to so many numbers. The copy lies in rows.
+pub(super) fn in_rows(x: Buffer, width: usize) -> Buffer {
     let format = x.dtype;
-    if lies_in_rows(&x) { x } else { turned(across(x), format) }
-}
-
-/// Returns a matrix whose columns lie in memory one behind the other: itself, or a copy.
-pub(super) fn in_columns(x: Buffer) -> Buffer {
-    across(in_rows(across(x)))
+    turned(across(x), format, width)
 }
 
 /// Returns the transposed matrix, where it lies.
-fn across(x: Buffer) -> Buffer {
+pub(super) fn across(x: Buffer) -> Buffer {
     let transposed = tensor::<2>(x).transpose();
     transposed.try_into_primitive::<Cube>().expect("it is on a GPU")
 }
 
-/// Returns the transposed matrix in a format, row by row.
-fn turned(x: Buffer, format: DType) -> Buffer {
+/// Returns the transposed matrix in a format, row by row, with zeros behind its rows up to so many numbers.
+fn turned(x: Buffer, format: DType, width: usize) -> Buffer {
     // Rows may be padded.
     let x = if lies_in_rows(&x) { x } else { lined_up(x) };
     let [rows, columns] = x.meta.shape().dims::<2>();
-    let y = empty(&x, [columns, rows], format);
-    let squares = [rows, columns].map(|side| side.div_ceil(SIDE));
+    let y = empty(&x, [columns, width], format);
+    let squares = [width, columns].map(|side| side.div_ceil(SIDE));
     turn::launch(
         &x.client.clone(),
         cubes(squares[0] * squares[1]),
@@ -54,6 +50,7 @@ fn turned(x: Buffer, format: DType) -> Buffer {
         rows,
         columns,
         x.meta.strides()[0],
+        width,
         squares[1],
         [self::format(&x), self::format(&y)],
     );
@@ -61,7 +58,7 @@ fn turned(x: Buffer, format: DType) -> Buffer {
 }
 
 /// Transposes a matrix in squares, so that both reading and writing go along rows. The rows that are read lie `down`
-/// numbers apart.
+/// numbers apart, and those that are written have `width` numbers.
 #[cube(launch)]
 fn turn<X: Float, Y: Float>(
     x: &[X],
@@ -69,12 +66,13 @@ fn turn<X: Float, Y: Float>(
     rows: usize,
     columns: usize,
     down: usize,
+    width: usize,
     squares_across: usize,
     #[define(X, Y)] _formats: [ElemType; 2],
 ) {
     let first_row = CUBE_POS / squares_across * SIDE;
     let first_column = CUBE_POS % squares_across * SIDE;
-    if first_row < rows {
+    if first_row < width {
         let mut square = Shared::<[Y]>::new_slice(comptime!(SIDE * PITCH));
         let lane = UNIT_POS as usize % SIDE;
         let start = UNIT_POS as usize / SIDE;
@@ -83,9 +81,11 @@ fn turn<X: Float, Y: Float>(
             let below = start + at * comptime!(UNITS as usize / SIDE);
             let row = first_row + below;
             let column = first_column + lane;
+            let mut number = Y::new(0.0);
             if row < rows && column < columns {
-                square[below * PITCH + lane] = Y::cast_from(x[row * down + column]);
+                number = Y::cast_from(x[row * down + column]);
             }
+            square[below * PITCH + lane] = number;
         }
         sync_cube();
         #[unroll]
@@ -93,8 +93,8 @@ fn turn<X: Float, Y: Float>(
             let beside = start + at * comptime!(UNITS as usize / SIDE);
             let row = first_row + lane;
             let column = first_column + beside;
-            if row < rows && column < columns {
-                y[column * rows + row] = square[lane * PITCH + beside];
+            if row < width && column < columns {
+                y[column * width + row] = square[lane * PITCH + beside];
             }
         }
     }

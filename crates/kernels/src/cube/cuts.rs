@@ -26,13 +26,16 @@ use cubek::{
 };
 
 use super::{
-    columns::{in_columns, in_rows, lies_in_rows},
+    columns::{across, in_rows, lies_in_rows},
     *,
 };
 
 /// The columns of a product, or its rows, for which it is worth to turn the other factor in memory. A number that is
 /// turned is read and written once, and then multiplied so often.
 const TURNED: usize = 512;
+
+/// The numbers of 16 bits in the 16 bytes that tensor copies move at least.
+const TOGETHER: usize = 8;
 
 /// The multiprocessors of a device that does not tell how many it has.
 const WORKERS: u32 = 32;
@@ -42,17 +45,19 @@ const WORKERS: u32 = 32;
 pub(super) fn multiply(x: &Buffer, y: &Buffer, out: &Buffer) -> bool {
     let hardware = Hardware::from_client(&x.client);
     let Some(engine) = Engine::of(&hardware, format(x)) else { return false };
-    let (mut x, mut y) = (x.clone(), y.clone());
     let [rows, columns] = out.meta.shape().dims::<2>();
-    if engine.delivery == CubeStagedDelivery::Tma {
-        if columns >= TURNED {
-            x = in_rows(x);
-        }
-        if rows >= TURNED {
-            y = in_columns(y);
-        }
+    let (mut x, mut y) = (x.clone(), across(y.clone()));
+    let (turns_x, turns_y) = (!lies_in_rows(&x), !lies_in_rows(&y));
+    // One factor alone along the sum gains nothing.
+    let pays = (!turns_x || columns >= TURNED) && (!turns_y || rows >= TURNED);
+    let inner = x.meta.shape()[1];
+    let width = inner.next_multiple_of(TOGETHER);
+    if engine.warpgroups && pays && (width == inner || (turns_x && turns_y)) {
+        x = if turns_x { in_rows(x, width) } else { x };
+        y = if turns_y { in_rows(y, width) } else { y };
     }
-    let along = lies_in_rows(&x) && y.meta.strides()[0] == 1;
+    let along = lies_in_rows(&x) && lies_in_rows(&y);
+    let y = across(y);
     let client = x.client.clone();
     let [x, y, out] = [x, y, out.clone()].map(|it| {
         let format = format(&it);
@@ -64,7 +69,8 @@ pub(super) fn multiply(x: &Buffer, y: &Buffer, out: &Buffer) -> bool {
         CubeStagedMatmulRoutine.launch_into(&hardware, &client, x, y, out, &settings)
     };
     let workers = hardware.workers().unwrap_or(WORKERS) as usize;
-    // A cut that the device can't compute, or these matrices can't have, is refused before anything is compiled.
+    // A cut that the device can't compute is refused before anything is compiled. A copy that these matrices can't
+    // have becomes a slower one.
     engine.ways([rows, columns], along, workers).into_iter().any(|way| launch(way).is_ok())
 }
 
@@ -73,8 +79,7 @@ pub(super) fn multiply(x: &Buffer, y: &Buffer, out: &Buffer) -> bool {
 struct Engine {
     /// The rows, columns and inner numbers that an instruction of a plane multiplies.
     instruction: [usize; 3],
-    delivery: CubeStagedDelivery,
-    /// Four planes multiply together, out of shared memory (Hopper).
+    /// Four planes multiply together, out of shared memory, which tensor copies fill (Hopper).
     warpgroups: bool,
 }
 
@@ -84,18 +89,15 @@ impl Engine {
     fn of(hardware: &Hardware, format: ElemType) -> Option<Self> {
         let sum = ElemType::Float(FloatKind::F32);
         let shape = manual_mma(hardware).for_triple(format, format, sum).largest()?;
-        let delivery = match (hardware.bulk_tensor_copy(), hardware.unit_async_copy()) {
-            (true, _) => CubeStagedDelivery::Tma,
-            (false, true) => CubeStagedDelivery::AsyncCopy,
-            (false, false) => return None,
-        };
+        if !hardware.unit_async_copy() {
+            return None;
+        }
         let of_warpgroup =
             |it: &WgmmaConfig| (it.elems.a, it.elems.b, it.elems.cd) == (format, format, sum);
         let wgmma = &hardware.properties.features.matmul.wgmma;
         Some(Engine {
             instruction: [shape.m, shape.n, shape.k].map(|side| side as usize),
-            delivery,
-            warpgroups: delivery == CubeStagedDelivery::Tma && wgmma.iter().any(of_warpgroup),
+            warpgroups: hardware.bulk_tensor_copy() && wgmma.iter().any(of_warpgroup),
         })
     }
 
@@ -112,29 +114,21 @@ impl Engine {
         let boxes = |[down, across]: [usize; 2]| rows.div_ceil(down) * columns.div_ceil(across);
         let mut ways = Vec::new();
         if along && self.warpgroups {
-            if 4 * boxes([128, 256]) >= 3 * workers {
-                ways.push(self.warpgroups(2, 256));
-            } else if boxes([64, 128]) >= workers {
-                ways.push(self.warpgroups(1, 128));
-            }
+            ways.push(match 4 * boxes([128, 256]) >= 3 * workers {
+                true => self.of_warpgroups(2, 256),
+                false if boxes([64, 128]) >= workers => self.of_warpgroups(1, 128),
+                false => self.of_planes([64, 128], [2, 4], CubeStagedDelivery::Tma),
+            });
         }
-        if boxes([128, 128]) >= workers {
-            ways.push(self.boxes([128, 128], [2, 2], self.delivery));
-        } else if along {
-            ways.push(self.boxes([64, 128], [2, 4], self.delivery));
-        }
-        // Boxes as small as these come out wrong if tensor copies bring them (the page on known defects).
-        ways.push(self.boxes([64, 64], [2, 2], CubeStagedDelivery::AsyncCopy));
-        // Rows that begin at odd places can't be copied past the registers.
-        ways.push(CubeStagedMatmulRoutineSettings {
-            microkernel: self.plain([64, 64], [2, 2]).ringed(StageRing::SINGLE_THROUGH_REGISTERS),
-            ..CubeStagedMatmulRoutineSettings::DEFAULT
-        });
+        // Without warpgroups the boxes that tensor copies bring were tried on no card, and smaller ones come out
+        // wrong (the page on known defects).
+        let size = if boxes([128, 128]) >= workers { [128, 128] } else { [64, 64] };
+        ways.push(self.of_planes(size, [2, 2], CubeStagedDelivery::AsyncCopy));
         ways
     }
 
     /// Cuts a product into boxes of so many rows and columns, each for `planes` down and across.
-    fn boxes(
+    fn of_planes(
         &self,
         size: [usize; 2],
         planes: [usize; 2],
@@ -150,7 +144,7 @@ impl Engine {
     }
 
     /// Cuts a product into boxes for so many groups of four planes, each with 64 rows and so many columns.
-    fn warpgroups(&self, groups: usize, columns: usize) -> CubeStagedMatmulRoutineSettings {
+    fn of_warpgroups(&self, groups: usize, columns: usize) -> CubeStagedMatmulRoutineSettings {
         // An instruction takes a multiple of 8 columns.
         let plane = PlaneFragmentMicrokernelSettings::grid(1, columns / 8, 4);
         let layout = MatmulPlaneLayout::new(groups, 1);
