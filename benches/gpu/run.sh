@@ -215,7 +215,13 @@ surroundings() {
     [ -z "$libraries" ] || vulkan+=("LD_LIBRARY_PATH=$libraries")
     drivers=''
     for file in /usr/local/nvidia/share/vulkan/icd.d/*.json; do
-        [ ! -f "$file" ] || drivers+=${drivers:+:}$file
+        [ -f "$file" ] || continue
+        # The library that NVIDIA's file names opens X11's. Beside it lies the same driver for machines without a screen.
+        if [[ $known != *libX11.so.6* ]]; then
+            sed 's/libGLX_nvidia/libEGL_nvidia/' "$file" >"$work/${file##*/}"
+            file=$work/${file##*/}
+        fi
+        drivers+=${drivers:+:}$file
     done
     if [ -n "$drivers" ] && [ -z "${VK_DRIVER_FILES-}${VK_ICD_FILENAMES-}" ]; then
         for file in /etc/vulkan/icd.d/*.json /usr/share/vulkan/icd.d/*.json; do

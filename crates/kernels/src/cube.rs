@@ -3,7 +3,8 @@
 //! A kernel reads and writes at most nine buffers of numbers, row by row, and one more buffer tells the sizes.
 //! WebGPU promises only eight buffers, and a device with no more refuses the largest kernels. Sums are made in
 //! f32, in an order that depends only on the sizes, without atomics, so that a device gives the same bits each
-//! time. The units of a cube share 32 KiB at most, and no kernel asks how many units compute in step.
+//! time. The units of a cube share 32 KiB at most, and no kernel asks how many units compute in step. Only the kernels
+//! for the registers of CUDA's matrix units (`fragments`) know both: a plane has 32 units there, and a cube 48 KiB.
 
 pub(crate) mod adamw;
 pub(crate) mod angles;
@@ -11,6 +12,10 @@ pub(crate) mod attention;
 pub(crate) mod attention_back;
 pub(crate) mod columns;
 mod cuts;
+mod flash;
+mod flash_back;
+mod flash_pages;
+mod fragments;
 pub(crate) mod gated;
 pub(crate) mod graph;
 pub(crate) mod head;
@@ -22,6 +27,7 @@ pub(crate) mod product;
 pub(crate) mod rows;
 pub(crate) mod sample;
 mod shared;
+mod split;
 mod tiles;
 pub(crate) mod unpack;
 

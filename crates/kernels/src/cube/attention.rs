@@ -27,13 +27,21 @@ pub(super) fn window_of(look: Look) -> u32 {
 
 /// See [`crate::attention()`].
 pub(crate) fn forward(looks: [&Tensor<3>; 3], sight: &Sight, look: Look) -> Option<Attended> {
-    let [places, heads, width] = looks[0].dims();
-    let kv_heads = looks[1].dims()[1];
-    let [query, key, value] = looks_of(looks)?;
-    let plan = sight.plan(&query);
-    let how = How::new(&query, plan.each, width);
-    let output = plan.room(&query, [places, heads, width]);
-    let logsum = plan.room(&query, [places, heads, 1]);
+    let looks = looks_of(looks)?;
+    let plan = sight.plan(&looks[0]);
+    if let Some(shape) = flash::shape(&looks[0], plan) {
+        return Some(flash::forward(&looks, plan, look, shape));
+    }
+    let how = How::new(&looks[0], plan.each, looks[0].meta.shape()[2]);
+    Some(in_tiles(&looks, plan, look, how))
+}
+
+/// Computes attention in [`tiles`](super::tiles).
+fn in_tiles([query, key, value]: &[Buffer; 3], plan: &Plan, look: Look, how: How) -> Attended {
+    let [places, heads, width] = query.meta.shape().dims();
+    let kv_heads = key.meta.shape()[1];
+    let output = plan.room(query, [places, heads, width]);
+    let logsum = plan.room(query, [places, heads, 1]);
     // Scores, and the weighted sum of values.
     let cost = 2 * how.tile() * heads * width;
     for items in launch_ranges(&plan.queries, |keys| keys * cost) {
@@ -53,10 +61,10 @@ pub(crate) fn forward(looks: [&Tensor<3>; 3], sight: &Sight, look: Look) -> Opti
             kv_heads,
             window_of(look),
             how,
-            [format(&query), how.staged(&query)],
+            [format(query), how.staged(query)],
         );
     }
-    Some(Attended { output: tensor(output), logsum: tensor(logsum) })
+    Attended { output: tensor(output), logsum: tensor(logsum) }
 }
 
 /// Computes attention with one cube for each item of queries and each head. A query's largest score is carried

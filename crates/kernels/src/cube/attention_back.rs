@@ -4,7 +4,7 @@
 
 use super::{
     attention::{hidden, looks_of, sees, window_of},
-    plan::ITEM,
+    plan::{ITEM, Plan},
     tiles::{Bench, How, Rows, STRIP, products, weighted, write},
     *,
 };
@@ -18,26 +18,77 @@ pub(crate) fn back(
     sight: &Sight,
     look: Look,
 ) -> Option<[Tensor<3>; 3]> {
-    let [places, heads, width] = looks[0].dims();
+    let [places, _, width] = looks[0].dims();
     let kv_heads = looks[1].dims()[1];
     let [query, key, value] = looks_of(looks)?;
-    let (d_output, output) = (wide(d_output)?, wide(&attended.output)?);
+    let d_output = wide(d_output)?;
     let plan = sight.plan(&query);
     let how = How::new(&query, plan.each, width);
     let client = query.client.clone();
-    let pairs = empty(&query, [places * heads, 2], DType::F32);
+    let pairs = pairs(attended, &d_output, how.staged(&query))?;
+    let looks = [query, key, value];
+    let first = places + plan.queries.len() * ITEM;
+    let [d_query, d_key, d_value] = match flash_back::shapes(&looks[0], plan) {
+        Some(shapes) => {
+            let d_output = tensor::<3>(d_output).cast(looks[0].dtype);
+            let d_output = buffer(&d_output)?;
+            let inputs = flash_back::Inputs { looks: &looks, d_output, pairs: &pairs, plan, look };
+            flash_back::back(inputs, shapes)
+        }
+        None => in_tiles(&looks, &d_output, &pairs, plan, look, how),
+    };
+    if plan.more > 0 {
+        add_more::launch(
+            &client,
+            units(plan.more * how.tile() * kv_heads * width),
+            dim(),
+            plan.numbers.clone().into_buffer_arg(),
+            d_key.clone().into_buffer_arg(),
+            d_value.clone().into_buffer_arg(),
+            first + plan.keys.len() * ITEM,
+            plan.more,
+            kv_heads * width,
+            how.tile(),
+        );
+    }
+    let of_places = |x: Buffer| match plan.more {
+        0 => tensor::<3>(x),
+        _ => tensor::<3>(x).slice_dim(0, 0..places),
+    };
+    Some([tensor(d_query), of_places(d_key), of_places(d_value)])
+}
+
+/// Computes two numbers for each query and head, as products in a format need them.
+fn pairs(attended: &Attended, d_output: &Buffer, staged: ElemType) -> Option<Buffer> {
+    let [places, heads, width] = attended.output.dims();
+    let pairs = empty(d_output, [places * heads, 2], DType::F32);
     means::launch(
-        &client,
+        &d_output.client.clone(),
         cubes(places * heads),
         CubeDim::new_1d(32),
-        output.into_buffer_arg(),
+        wide(&attended.output)?.into_buffer_arg(),
         d_output.clone().into_buffer_arg(),
         wide(&attended.logsum)?.into_buffer_arg(),
         pairs.clone().into_buffer_arg(),
         width,
-        how.staged(&query),
+        staged,
     );
-    let d_query = plan.room(&query, [places, heads, width]);
+    Some(pairs)
+}
+
+/// Computes the gradients in [`tiles`](super::tiles).
+fn in_tiles(
+    [query, key, value]: &[Buffer; 3],
+    d_output: &Buffer,
+    pairs: &Buffer,
+    plan: &Plan,
+    look: Look,
+    how: How,
+) -> [Buffer; 3] {
+    let [places, heads, width] = query.meta.shape().dims();
+    let kv_heads = key.meta.shape()[1];
+    let client = query.client.clone();
+    let d_query = plan.room(query, [places, heads, width]);
     // Scores, the gradients of weights, and that of queries.
     let cost = 3 * how.tile() * heads * width;
     for items in launch_ranges(&plan.queries, |keys| keys * cost) {
@@ -58,10 +109,10 @@ pub(crate) fn back(
             kv_heads,
             window_of(look),
             how,
-            [format(&query), how.staged(&query)],
+            [format(query), how.staged(query)],
         );
     }
-    let [d_key, d_value] = [0; 2].map(|_| plan.room(&query, [plan.rows, kv_heads, width]));
+    let [d_key, d_value] = [0; 2].map(|_| plan.room(query, [plan.rows, kv_heads, width]));
     // The same, and the gradient of values.
     let cost = 4 * how.tile() * heads * width;
     let first = places + plan.queries.len() * ITEM;
@@ -84,28 +135,10 @@ pub(crate) fn back(
             kv_heads,
             window_of(look),
             how,
-            [format(&query), how.staged(&query)],
+            [format(query), how.staged(query)],
         );
     }
-    if plan.more > 0 {
-        add_more::launch(
-            &client,
-            units(plan.more * how.tile() * kv_heads * width),
-            dim(),
-            plan.numbers.clone().into_buffer_arg(),
-            d_key.clone().into_buffer_arg(),
-            d_value.clone().into_buffer_arg(),
-            first + plan.keys.len() * ITEM,
-            plan.more,
-            kv_heads * width,
-            how.tile(),
-        );
-    }
-    let of_places = |x: Buffer| match plan.more {
-        0 => tensor::<3>(x),
-        _ => tensor::<3>(x).slice_dim(0, 0..places),
-    };
-    Some([tensor(d_query), of_places(d_key), of_places(d_value)])
+    [d_query, d_key, d_value]
 }
 
 /// Computes two numbers for each query and head: the logarithm of its sum of weights, and the mean of its values'

@@ -89,16 +89,13 @@ impl Engine {
     fn of(hardware: &Hardware, format: ElemType) -> Option<Self> {
         let sum = ElemType::Float(FloatKind::F32);
         let shape = manual_mma(hardware).for_triple(format, format, sum).largest()?;
-        if !hardware.unit_async_copy() {
-            return None;
-        }
         let of_warpgroup =
             |it: &WgmmaConfig| (it.elems.a, it.elems.b, it.elems.cd) == (format, format, sum);
         let wgmma = &hardware.properties.features.matmul.wgmma;
-        Some(Engine {
-            instruction: [shape.m, shape.n, shape.k].map(|side| side as usize),
-            warpgroups: hardware.bulk_tensor_copy() && wgmma.iter().any(of_warpgroup),
-        })
+        let warpgroups = hardware.bulk_tensor_copy() && wgmma.iter().any(of_warpgroup);
+        let instruction = [shape.m, shape.n, shape.k].map(|side| side as usize);
+        let fits = warpgroups || hardware.unit_async_copy();
+        fits.then_some(Engine { instruction, warpgroups })
     }
 
     /// Returns the cuts of a product of so many rows and columns, the best first. It lies `along` if neighbours along

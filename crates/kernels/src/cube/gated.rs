@@ -13,13 +13,15 @@ pub(crate) fn apply(
     let [rows, both] = gate_up.dims();
     let gate_up = wide(gate_up)?;
     let y = empty(&gate_up, [rows, both / 2], products(compute));
+    let at_once = at_once(both / 2);
     gated::launch(
         &gate_up.client.clone(),
-        units(count(&y)),
+        units(count(&y) / at_once),
         dim(),
+        at_once,
         gate_up.into_buffer_arg(),
         y.clone().into_buffer_arg(),
-        both / 2,
+        both / 2 / at_once,
         activation == Activation::Silu,
         format(&y),
     );
@@ -38,53 +40,76 @@ pub(crate) fn back(
     let (gate_up, d) = (wide(gate_up)?, wide(d)?);
     let inner = empty(&d, [rows, width], products(compute));
     let d_gate_up = empty(&d, [rows, 2 * width], products(compute));
+    let at_once = at_once(width);
     gated_back::launch(
         &d.client.clone(),
-        units(rows * width),
+        units(rows * width / at_once),
         dim(),
+        at_once,
         gate_up.into_buffer_arg(),
         d.into_buffer_arg(),
         inner.clone().into_buffer_arg(),
         d_gate_up.clone().into_buffer_arg(),
-        width,
+        width / at_once,
         activation == Activation::Silu,
         format(&inner),
     );
     Some([tensor(inner), tensor(d_gate_up)])
 }
 
+/// Returns the number of neighbours that a unit reads at once, of rows of a width.
+fn at_once(width: usize) -> usize {
+    if width.is_multiple_of(4) { 4 } else { 1 }
+}
+
 #[cube(launch)]
-fn gated<Y: Float>(
-    gate_up: &[f32],
-    y: &mut [Y],
+fn gated<Y: Float, N: Size>(
+    gate_up: &[Vector<f32, N>],
+    y: &mut [Vector<Y, N>],
     width: usize,
     #[comptime] silu: bool,
     #[define(Y)] _format: ElemType,
 ) {
     if ABSOLUTE_POS < y.len() {
         let at = ABSOLUTE_POS / width * 2 * width + ABSOLUTE_POS % width;
-        let (activated, _) = activated(gate_up[at], silu);
-        y[ABSOLUTE_POS] = Y::cast_from(activated * gate_up[at + width]);
+        let (gates, ups) = (gate_up[at], gate_up[at + width]);
+        let mut numbers = Vector::<Y, N>::empty();
+        #[unroll]
+        for index in 0..gates.vector_size() {
+            let (activated, _) = activated(gates.extract(index), silu);
+            numbers.insert(index, Y::cast_from(activated * ups.extract(index)));
+        }
+        y[ABSOLUTE_POS] = numbers;
     }
 }
 
 #[cube(launch)]
-fn gated_back<Y: Float>(
-    gate_up: &[f32],
-    d: &[f32],
-    inner: &mut [Y],
-    d_gate_up: &mut [Y],
+fn gated_back<Y: Float, N: Size>(
+    gate_up: &[Vector<f32, N>],
+    d: &[Vector<f32, N>],
+    inner: &mut [Vector<Y, N>],
+    d_gate_up: &mut [Vector<Y, N>],
     width: usize,
     #[comptime] silu: bool,
     #[define(Y)] _format: ElemType,
 ) {
     if ABSOLUTE_POS < d.len() {
         let at = ABSOLUTE_POS / width * 2 * width + ABSOLUTE_POS % width;
-        let (activated, slope) = activated(gate_up[at], silu);
-        let (up, d) = (gate_up[at + width], d[ABSOLUTE_POS]);
-        inner[ABSOLUTE_POS] = Y::cast_from(activated * up);
-        d_gate_up[at] = Y::cast_from(d * up * slope);
-        d_gate_up[at + width] = Y::cast_from(d * activated);
+        let (gates, ups, ds) = (gate_up[at], gate_up[at + width], d[ABSOLUTE_POS]);
+        let mut numbers = Vector::<Y, N>::empty();
+        let mut d_gates = Vector::<Y, N>::empty();
+        let mut d_ups = Vector::<Y, N>::empty();
+        #[unroll]
+        for index in 0..gates.vector_size() {
+            let (activated, slope) = activated(gates.extract(index), silu);
+            let (up, d) = (ups.extract(index), ds.extract(index));
+            numbers.insert(index, Y::cast_from(activated * up));
+            d_gates.insert(index, Y::cast_from(d * up * slope));
+            d_ups.insert(index, Y::cast_from(d * activated));
+        }
+        inner[ABSOLUTE_POS] = numbers;
+        d_gate_up[at] = d_gates;
+        d_gate_up[at + width] = d_ups;
     }
 }
 

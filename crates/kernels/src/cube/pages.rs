@@ -2,14 +2,18 @@
 //! device needs to know how long a row is, and where its pages lie.
 
 pub(crate) use super::is_gpu;
-use super::*;
+use super::{
+    flash_pages::{self, WIDTH},
+    fragments::serve,
+    *,
+};
 use crate::{PAGE, Span};
 
 /// The number of pages that one cube goes through.
 const PAGES: usize = 8;
 
 /// The number of tokens in these pages.
-const TOKENS: usize = PAGES * PAGE;
+pub(super) const TOKENS: usize = PAGES * PAGE;
 
 /// The largest number of query heads that one cube has.
 const HEADS: usize = 8;
@@ -184,33 +188,64 @@ pub(crate) fn attend(
     let [keys, values] = store.each_ref().map(any);
     let kv_heads = store[0].dims()[1];
     let group = heads / kv_heads;
+    let flash = query.dtype == keys.dtype && serve(&query) && [WIDTH, 2 * WIDTH].contains(&width);
+    let most = if flash { flash_pages::HEADS } else { HEADS };
     let of_cube =
-        (1..=HEADS.min(group)).rev().find(|&count| group.is_multiple_of(count)).unwrap_or(1);
+        (1..=most.min(group)).rev().find(|&count| group.is_multiple_of(count)).unwrap_or(1);
     let chunks = rows.farthest / TOKENS + 1;
-    let parts = empty(&query, [count * heads * chunks, width + 2], DType::F32);
     let client = query.client.clone();
     let window = u32::try_from(window.unwrap_or(usize::MAX)).unwrap_or(u32::MAX);
     let formats = [format(&query), format(&keys)];
-    attend_pages::launch(
-        &client,
-        cubes(count * heads / of_cube * chunks),
-        dim(),
-        query.into_buffer_arg(),
-        keys.clone().into_buffer_arg(),
-        values.into_buffer_arg(),
-        rows.pages.clone().into_buffer_arg(),
-        newest.clone().into_buffer_arg(),
-        parts.clone().into_buffer_arg(),
-        kv_heads,
-        group / of_cube,
-        rows.across,
-        chunks,
-        window,
-        of_cube,
-        width,
-        formats,
-    );
-    let output = empty(&parts, [count, heads * width], keys.dtype);
+    let output = empty(&query, [count, heads * width], keys.dtype);
+    let parts = |parts: usize| empty(&query, [parts, width + 2], DType::F32);
+    let alone = flash && chunks == 1;
+    let parts = if alone { parts(1) } else { parts(count * heads * chunks) };
+    if flash {
+        flash_pages::attend_pages::launch(
+            &client,
+            cubes(count * heads / of_cube * chunks),
+            flash_pages::dim(),
+            query.into_buffer_arg(),
+            keys.into_buffer_arg(),
+            values.into_buffer_arg(),
+            rows.pages.clone().into_buffer_arg(),
+            newest.clone().into_buffer_arg(),
+            parts.clone().into_buffer_arg(),
+            output.clone().into_buffer_arg(),
+            kv_heads,
+            group / of_cube,
+            rows.across,
+            chunks,
+            window,
+            of_cube,
+            width,
+            alone,
+            formats[1],
+        );
+    } else {
+        attend_pages::launch(
+            &client,
+            cubes(count * heads / of_cube * chunks),
+            dim(),
+            query.into_buffer_arg(),
+            keys.clone().into_buffer_arg(),
+            values.into_buffer_arg(),
+            rows.pages.clone().into_buffer_arg(),
+            newest.clone().into_buffer_arg(),
+            parts.clone().into_buffer_arg(),
+            kv_heads,
+            group / of_cube,
+            rows.across,
+            chunks,
+            window,
+            of_cube,
+            width,
+            formats,
+        );
+    }
+    if alone {
+        return tensor(output);
+    }
     join::launch(
         &client,
         cubes(count * heads),
@@ -485,7 +520,7 @@ fn attend_pages<Q: Float, X: Float>(
 }
 
 #[cube]
-fn sees(token: usize, last: usize, window: u32) -> bool {
+pub(super) fn sees(token: usize, last: usize, window: u32) -> bool {
     let mut seen = false;
     if token <= last {
         seen = last - token < window as usize;

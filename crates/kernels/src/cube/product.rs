@@ -2,7 +2,12 @@
 
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 
-use super::{cuts, rows::plus, *};
+use super::{
+    cuts,
+    rows::plus,
+    split::{self, Parts},
+    *,
+};
 
 /// The largest number of rows for which reading the weights bounds a product, whatever computes it.
 const FEW: usize = 16;
@@ -35,7 +40,11 @@ pub(crate) fn linear(
         Some([inner, more]) => Some(product(inner, more)?),
         None => None,
     };
-    Some(tensor(plus(product(x, weight)?, bias, [beside, onto])))
+    let parts = match in_parts(x, weight)? {
+        Some(parts) => parts,
+        None => Parts { sums: product(x, weight)?, count: 1 },
+    };
+    Some(tensor(plus(parts, bias, [beside, onto])))
 }
 
 /// Computes `x · y` in the format of the factors.
@@ -71,6 +80,11 @@ fn product_in(x: &Tensor<2>, y: &Tensor<2>, format: DType) -> Option<Buffer> {
     if x.dims()[0] <= FEW {
         return product_of_few(x, y, None, None, format);
     }
+    if format == DType::F32
+        && let Some(parts) = in_parts(x, y)?
+    {
+        return Some(plus(parts, None, [None, None]));
+    }
     let (x_buffer, y_buffer) = (strided(x)?, strided(y)?);
     // It is made here, so no row is padded.
     let out = empty(&x_buffer, [x.dims()[0], y.dims()[1]], format);
@@ -79,6 +93,12 @@ fn product_in(x: &Tensor<2>, y: &Tensor<2>, format: DType) -> Option<Buffer> {
     }
     let done = matmul(x_buffer, y_buffer, Some(out), MatmulStrategy::default(), format);
     Some(done.expect("one of the kernels multiplies any matrices"))
+}
+
+/// Computes `x · y` in f32 and in parts of the sum, if that is faster.
+fn in_parts(x: &Tensor<2>, y: &Tensor<2>) -> Option<Option<Parts>> {
+    let (x, y) = (strided(x)?, strided(y)?);
+    Some(split::product(&x, &y))
 }
 
 /// Computes a product of [`FEW`] rows or fewer, and adds `bias` and `onto`, in one launch. A row's bits do not

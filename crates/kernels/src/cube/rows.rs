@@ -1,6 +1,6 @@
 //! Sums of rows on GPUs, and additions to rows.
 
-use super::*;
+use super::{split::Parts, *};
 
 /// The number of rows that one unit adds up, about, if there are many.
 const AT_ONCE: usize = 64;
@@ -105,26 +105,29 @@ fn add_rows(
     }
 }
 
-/// Computes `y + beside + bias + onto`, row by row. Any of the three may be missing.
-pub(super) fn plus(y: Buffer, bias: Option<Buffer>, more: [Option<Buffer>; 2]) -> Buffer {
+/// Computes `y + beside + bias + onto`, row by row, where `y` may be in parts. Any of the three may be missing.
+pub(super) fn plus(y: Parts, bias: Option<Buffer>, more: [Option<Buffer>; 2]) -> Buffer {
+    let Parts { sums: y, count } = y;
     let with = more.each_ref().map(Option::is_some);
     let with_bias = bias.is_some();
-    if !with_bias && with == [false; 2] {
+    if count == 1 && !with_bias && with == [false; 2] {
         return y;
     }
     // A buffer that is not read stands for a missing one.
-    let sum = empty(&y, y.meta.shape().dims::<2>(), DType::F32);
+    let [rows, columns] = y.meta.shape().dims::<2>();
+    let sum = empty(&y, [rows / count, columns], DType::F32);
     let bias = bias.unwrap_or(y.clone());
     let [beside, onto] = more.map(|more| more.unwrap_or(y.clone()));
     plus_rows::launch(
         &y.client.clone(),
-        units(count(&y)),
+        units(self::count(&sum)),
         dim(),
         y.into_buffer_arg(),
         beside.into_buffer_arg(),
         bias.into_buffer_arg(),
         onto.into_buffer_arg(),
         sum.clone().into_buffer_arg(),
+        count,
         with[0],
         with_bias,
         with[1],
@@ -139,12 +142,16 @@ fn plus_rows(
     bias: &[f32],
     onto: &[f32],
     sum: &mut [f32],
+    parts: usize,
     #[comptime] with_beside: bool,
     #[comptime] with_bias: bool,
     #[comptime] with_onto: bool,
 ) {
     if ABSOLUTE_POS < sum.len() {
         let mut all = y[ABSOLUTE_POS];
+        for part in 1..parts {
+            all += y[part * sum.len() + ABSOLUTE_POS];
+        }
         if with_beside {
             all += beside[ABSOLUTE_POS];
         }

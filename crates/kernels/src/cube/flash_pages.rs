@@ -1,0 +1,420 @@
+//! The attention of `pages` in [`fragments`](super::fragments). Keys and values go from memory to the registers of the
+//! units that multiply them, without shared memory between. A sum of products does not change with the order of its
+//! terms, so each unit has eight neighbouring numbers of a key, which it reads at once, in place of four pairs that
+//! matrix units would have; and eight neighbouring sums, in place of two of each of four matrices.
+
+use super::{
+    flash::UNSEEN,
+    fragments::{Factors, LINE, Line, OWN, Pair, Sums, add_matrix, of_row},
+    pages::{TOKENS, place, sees},
+    *,
+};
+
+/// The number of planes in a cube. Each goes through a part of the cube's tokens.
+const PLANES: usize = 4;
+
+/// The number of tokens that a plane goes through.
+const OF_PLANE: usize = TOKENS / PLANES;
+
+/// The largest number of query heads that one cube has.
+pub(super) const HEADS: usize = OWN;
+
+/// The numbers of a row that the units of a plane read together: so many make the sums of whole matrices.
+pub(super) const WIDTH: usize = 64;
+
+pub(super) fn dim() -> CubeDim {
+    CubeDim::new_1d(32 * PLANES as u32)
+}
+
+/// Computes attention over some of a row's pages, for some heads of its query that share a head of keys, as
+/// `pages::attend_pages` does. If a row has no other pages, the output is written, and else what is to be joined.
+#[cube(launch)]
+pub(super) fn attend_pages<X: Float>(
+    query: &[Vector<X, Line>],
+    keys: &[Vector<X, Line>],
+    values: &[Vector<X, Line>],
+    pages: &[u32],
+    newest: &[i32],
+    parts: &mut [f32],
+    output: &mut [X],
+    kv_heads: usize,
+    groups: usize,
+    across: usize,
+    chunks: usize,
+    window: u32,
+    #[comptime] heads: usize,
+    #[comptime] width: usize,
+    #[comptime] alone: bool,
+    #[define(X)] _format: ElemType,
+) {
+    let chunk = CUBE_POS % chunks;
+    let of_row = kv_heads * groups;
+    let group = CUBE_POS / chunks % of_row;
+    let row = CUBE_POS / chunks / of_row;
+    if row < newest.len() {
+        let kv_head = group / groups;
+        let last = newest[row] as usize;
+        let first = chunk * TOKENS;
+        let in_sight = first <= last && last - min(first + TOKENS - 1, last) < window as usize;
+        if in_sight {
+            let plane = UNIT_POS as usize / 32;
+            let query = read_heads::<X>(query, (row * of_row + group) * heads, heads, width);
+            let mut sums = Sums::zeros(width);
+            let mut largest = Array::<f32>::new(2usize);
+            let mut weights = Array::<f32>::new(2usize);
+            #[unroll]
+            for half in 0..2usize {
+                largest[half] = f32::new(UNSEEN);
+                weights[half] = f32::new(0.0);
+            }
+            let mut start = first + plane * OF_PLANE;
+            let end = min(start + OF_PLANE, last + 1);
+            while start < end {
+                let rows =
+                    Tokens { row: row * across, start, last, heads: kv_heads, head: kv_head };
+                let keys = rows.keys::<X>(keys, pages, width);
+                let values = rows.values::<X>(values, pages, width);
+                let mut scores = scores::<X>(&query, &keys, width);
+                rows.weigh(&mut scores, &mut largest, &mut weights, &mut sums, window, width);
+                add_weighted::<X>(&scores, &values, &mut sums, width);
+                start += comptime!(at_once(width));
+            }
+            let at = (row * of_row + group) * heads;
+            let mut joint = Joint::new(heads, width);
+            joint.put(&sums, &largest, &weights, heads, width);
+            sync_cube();
+            joint.write::<X>(parts, output, at, chunk, chunks, heads, width, alone);
+        }
+    }
+}
+
+/// Returns the number of tokens whose keys and values a plane reads at once: they take 128 registers.
+const fn at_once(width: usize) -> usize {
+    32 * WIDTH / width
+}
+
+/// Reads the heads of a query as factors: a unit has eight neighbouring numbers of the heads lane / 4 and
+/// lane / 4 + 8, for each 32 numbers of a head. The first is `at`.
+#[cube]
+fn read_heads<X: Float>(
+    query: &[Vector<X, Line>],
+    at: usize,
+    #[comptime] heads: usize,
+    #[comptime] width: usize,
+) -> Sequence<Array<Vector<X, Pair>>> {
+    let lane = UNIT_POS_PLANE as usize;
+    let mut matrices = Sequence::<Array<Vector<X, Pair>>>::new();
+    #[unroll]
+    for block in 0..comptime!(width / 32) {
+        let mut lines = Array::<Vector<X, Line>>::new(2usize);
+        #[unroll]
+        for half in 0..2usize {
+            let head = lane / 4 + comptime!(8 * half);
+            lines[half] = Vector::<X, Line>::cast_from(0.0f32);
+            if head < heads {
+                lines[half] =
+                    query[(at + head) * comptime!(width / LINE) + comptime!(4 * block) + lane % 4];
+            }
+        }
+        #[unroll]
+        for step in 0..2usize {
+            let mut matrix = Array::<Vector<X, Pair>>::new(4usize);
+            #[unroll]
+            for side in 0..2usize {
+                let of = comptime!(4 * step + 2 * side);
+                matrix[comptime!(2 * side)] = pair(lines[0], of, lines[0], comptime!(of + 1));
+                matrix[comptime!(2 * side + 1)] = pair(lines[1], of, lines[1], comptime!(of + 1));
+            }
+            matrices.push(matrix);
+        }
+    }
+    matrices
+}
+
+/// Puts a number of a line beside one of another line.
+#[cube]
+fn pair<X: Float>(
+    x: Vector<X, Line>,
+    #[comptime] of_x: usize,
+    y: Vector<X, Line>,
+    #[comptime] of_y: usize,
+) -> Vector<X, Pair> {
+    let mut pair = Vector::<X, Pair>::empty();
+    pair.insert(0usize, x.extract(of_x));
+    pair.insert(1usize, y.extract(of_y));
+    pair
+}
+
+/// Some tokens of a row, from `start` on, for a head of keys. What is read behind the last token is the last token,
+/// which gets no weight there.
+#[derive(CubeType, Clone, Copy)]
+struct Tokens {
+    /// The beginning of the row's pages.
+    row: usize,
+    start: usize,
+    last: usize,
+    heads: usize,
+    head: usize,
+}
+
+#[cube]
+impl Tokens {
+    /// Returns the first line of a token.
+    fn line(&self, pages: &[u32], token: usize, #[comptime] width: usize) -> usize {
+        let place = place(pages, self.row, min(token, self.last));
+        (place * self.heads + self.head) * comptime!(width / LINE)
+    }
+
+    /// Reads keys: of each 8 tokens a unit has that of lane / 4, and eight numbers of each 32.
+    fn keys<X: Float>(
+        &self,
+        keys: &[Vector<X, Line>],
+        pages: &[u32],
+        #[comptime] width: usize,
+    ) -> Array<Vector<X, Line>> {
+        let lane = UNIT_POS_PLANE as usize;
+        let mut read = Array::<Vector<X, Line>>::new(comptime!(at_once(width) / 8 * (width / 32)));
+        #[unroll]
+        for rows in 0..comptime!(at_once(width) / 8) {
+            let from = self.line(pages, self.start + comptime!(8 * rows) + lane / 4, width);
+            #[unroll]
+            for block in 0..comptime!(width / 32) {
+                read[comptime!(rows * (width / 32) + block)] =
+                    keys[from + comptime!(4 * block) + lane % 4];
+            }
+        }
+        read
+    }
+
+    /// Reads values: of each 16 tokens a unit has four, and eight numbers of each 64.
+    fn values<X: Float>(
+        &self,
+        values: &[Vector<X, Line>],
+        pages: &[u32],
+        #[comptime] width: usize,
+    ) -> Array<Vector<X, Line>> {
+        let lane = UNIT_POS_PLANE as usize;
+        let mut read =
+            Array::<Vector<X, Line>>::new(comptime!(at_once(width) / 4 * (width / WIDTH)));
+        #[unroll]
+        for of_four in 0..comptime!(at_once(width) / 4) {
+            // A matrix has two neighbours, and the two that are 8 rows behind them.
+            let within = comptime!(of_four / 4 * 16 + of_four / 2 % 2 * 8 + of_four % 2);
+            let from = self.line(pages, self.start + within + lane % 4 * 2, width);
+            #[unroll]
+            for block in 0..comptime!(width / WIDTH) {
+                read[comptime!(of_four * (width / WIDTH) + block)] =
+                    values[from + comptime!(8 * block) + lane / 4];
+            }
+        }
+        read
+    }
+
+    /// Makes weights of scores, and carries along a head's largest score, its sum of weights and its weighted sum.
+    fn weigh(
+        &self,
+        scores: &mut Sums,
+        largest: &mut Array<f32>,
+        weights: &mut Array<f32>,
+        sums: &mut Sums,
+        window: u32,
+        #[comptime] width: usize,
+    ) {
+        let columns = comptime!(at_once(width));
+        let scale = 1.0 / f32::cast_from(comptime!(width as u32)).sqrt();
+        #[unroll]
+        for half in 0..2usize {
+            let mut most = f32::new(UNSEEN);
+            #[unroll]
+            for at in 0..comptime!(columns / 8) {
+                let matrix = scores.matrices.index_mut(at);
+                let mut pair = matrix[half];
+                #[unroll]
+                for side in 0..2usize {
+                    let token =
+                        self.start + comptime!(8 * at + side) + 2 * (UNIT_POS_PLANE as usize % 4);
+                    let seen = sees(token, self.last, window);
+                    let score = select(seen, pair.extract(side), f32::new(UNSEEN));
+                    most = max(most, score);
+                    pair.insert(side, score);
+                }
+                matrix[half] = pair;
+            }
+            most = max(largest[half], of_row(most, true) * scale);
+            // As long as nothing is seen, no score has weight.
+            let base = select(most > f32::new(-1e30), most, 0.0);
+            let kept = (largest[half] - base).exp();
+            largest[half] = most;
+            let mut sum = weights[half] * kept;
+            #[unroll]
+            for at in 0..comptime!(columns / 8) {
+                let matrix = scores.matrices.index_mut(at);
+                let mut pair = matrix[half];
+                #[unroll]
+                for side in 0..2usize {
+                    let weight = (pair.extract(side) * scale - base).exp();
+                    sum += weight;
+                    pair.insert(side, weight);
+                }
+                matrix[half] = pair;
+            }
+            weights[half] = sum;
+            sums.scale(kept, half, width);
+        }
+    }
+}
+
+/// Multiplies the heads of a query by the keys of [`Tokens::keys`].
+#[cube]
+fn scores<X: Float>(
+    query: &Sequence<Array<Vector<X, Pair>>>,
+    keys: &Array<Vector<X, Line>>,
+    #[comptime] width: usize,
+) -> Sums {
+    let mut sums = Sums::zeros(comptime!(at_once(width)));
+    #[unroll]
+    for block in 0..comptime!(width / 32) {
+        #[unroll]
+        for rows in 0..comptime!(at_once(width) / 8) {
+            let line = keys[comptime!(rows * (width / 32) + block)];
+            #[unroll]
+            for step in 0..2usize {
+                let from = comptime!(4 * step);
+                add_matrix::<X>(
+                    query.index(comptime!(2 * block + step)),
+                    pair(line, from, line, comptime!(from + 1)),
+                    pair(line, comptime!(from + 2), line, comptime!(from + 3)),
+                    sums.matrices.index_mut(rows),
+                );
+            }
+        }
+    }
+    sums
+}
+
+/// Adds to `sums` the values of [`Tokens::values`], weighted. The matrix `m` of the sums has the number m mod 8 of each
+/// line of its block m / 8.
+#[cube]
+fn add_weighted<X: Float>(
+    weights: &Sums,
+    values: &Array<Vector<X, Line>>,
+    sums: &mut Sums,
+    #[comptime] width: usize,
+) {
+    let weights = Factors::<X>::round(weights, comptime!(at_once(width)));
+    let blocks = comptime!(width / WIDTH);
+    #[unroll]
+    for step in 0..comptime!(at_once(width) / OWN) {
+        #[unroll]
+        for matrix in 0..comptime!(width / 8) {
+            let from = comptime!(4 * step * blocks + matrix / 8);
+            let of = comptime!(matrix % 8);
+            add_matrix::<X>(
+                weights.matrices.index(step),
+                pair(values[from], of, values[comptime!(from + blocks)], of),
+                pair(
+                    values[comptime!(from + 2 * blocks)],
+                    of,
+                    values[comptime!(from + 3 * blocks)],
+                    of,
+                ),
+                sums.matrices.index_mut(matrix),
+            );
+        }
+    }
+}
+
+/// What the planes of a cube found for each head, in shared memory.
+#[derive(CubeType)]
+struct Joint {
+    sums: Shared<[f32]>,
+    largest: Shared<[f32]>,
+    weights: Shared<[f32]>,
+}
+
+#[cube]
+impl Joint {
+    fn new(#[comptime] heads: usize, #[comptime] width: usize) -> Self {
+        Joint {
+            sums: Shared::<[f32]>::new_slice(comptime!(PLANES * heads * width)),
+            largest: Shared::<[f32]>::new_slice(comptime!(PLANES * heads)),
+            weights: Shared::<[f32]>::new_slice(comptime!(PLANES * heads)),
+        }
+    }
+
+    /// Puts what a plane found.
+    fn put(
+        &mut self,
+        sums: &Sums,
+        largest: &Array<f32>,
+        weights: &Array<f32>,
+        #[comptime] heads: usize,
+        #[comptime] width: usize,
+    ) {
+        let lane = UNIT_POS_PLANE as usize;
+        let plane = UNIT_POS as usize / 32;
+        #[unroll]
+        for half in 0..comptime!(heads.div_ceil(8)) {
+            let sum = of_row(weights[half], false);
+            let head = lane / 4 + comptime!(8 * half);
+            if head < heads {
+                let at = plane * heads + head;
+                if lane % 4 == 0 {
+                    self.largest[at] = largest[half];
+                    self.weights[at] = sum;
+                }
+                #[unroll]
+                for matrix in 0..comptime!(width / 8) {
+                    let pair = sums.matrices.index(matrix)[half];
+                    let number =
+                        comptime!(matrix / 8 * WIDTH + matrix % 8) + LINE * (2 * (lane % 4));
+                    self.sums[at * width + number] = pair.extract(0usize);
+                    self.sums[at * width + number + LINE] = pair.extract(1usize);
+                }
+            }
+        }
+    }
+
+    /// Adds up what the planes found, one after the other.
+    fn write<X: Float>(
+        &self,
+        parts: &mut [f32],
+        output: &mut [X],
+        head_at: usize,
+        chunk: usize,
+        chunks: usize,
+        #[comptime] heads: usize,
+        #[comptime] width: usize,
+        #[comptime] alone: bool,
+    ) {
+        let mut at = UNIT_POS as usize;
+        while at < comptime!(heads * width) {
+            let (head, number) = (at / width, at % width);
+            let mut most = f32::new(UNSEEN);
+            #[unroll]
+            for plane in 0..PLANES {
+                most = max(most, self.largest[plane * heads + head]);
+            }
+            let mut all = f32::new(0.0);
+            let mut sum = f32::new(0.0);
+            #[unroll]
+            for plane in 0..PLANES {
+                let of = plane * heads + head;
+                let kept = (self.largest[of] - most).exp();
+                all += self.sums[of * width + number] * kept;
+                sum += self.weights[of] * kept;
+            }
+            if alone {
+                output[(head_at + head) * width + number] = X::cast_from(all / sum);
+            } else {
+                let to = ((head_at + head) * chunks + chunk) * comptime!(width + 2);
+                parts[to + number] = all;
+                if number == 0 {
+                    parts[to + width] = most;
+                    parts[to + width + 1] = sum;
+                }
+            }
+            at += comptime!(32 * PLANES);
+        }
+    }
+}
