@@ -2,9 +2,9 @@
 //!
 //! A kernel reads and writes at most nine buffers of numbers, row by row, and one more buffer tells the sizes.
 //! WebGPU promises only eight buffers, and a device with no more refuses the largest kernels. Sums are made in
-//! f32, in an order that depends only on the sizes, without atomics, so that a device gives the same bits each
-//! time. The units of a cube share 32 KiB at most, and no kernel asks how many units compute in step. Only the kernels
-//! for the registers of CUDA's matrix units (`fragments`) know both: a plane has 32 units there, and a cube 48 KiB.
+//! f32, in an order that depends only on the sizes and the device, without atomics, so that a device gives the same bits each
+//! time. The units of a cube share 32 KiB at most, and no kernel asks how many units compute in step. The kernels in
+//! `fragments` alone rely on planes of 32 units, and on 48 KiB: CUDA's devices have both.
 
 pub(crate) mod adamw;
 pub(crate) mod angles;

@@ -102,11 +102,12 @@ impl Looks {
 }
 
 /// Makes single texts and texts that share a beginning, with padding and with windows. In one batch more queries see the
-/// shared beginning than one cube goes through. Heads of 80 numbers are made of whole matrices of matrix units.
+/// shared beginning than one cube goes through. Heads of 32, 48 and 112 numbers are made of whole matrices of
+/// matrix units.
 fn oddities(device: &Device, precision: Precision) -> Vec<Looks> {
     let few = Heads { query: 4, key: 2, width: 20 };
     let wide = Heads { query: 3, key: 1, width: 70 };
-    let even = Heads { query: 4, key: 2, width: 80 };
+    let even = |width| Heads { query: 4, key: 2, width };
     let shared = || texts(0, &[70, 5, 3, 66, 90, 2], &[(1, 0), (2, 0), (3, 0), (5, 4)]);
     let batches = [
         (few, texts(0, &[1], &[]), None),
@@ -115,9 +116,9 @@ fn oddities(device: &Device, precision: Precision) -> Vec<Looks> {
         (wide, shared(), None),
         (wide, shared(), Some(9)),
         (few, texts(1, &[66, 600, 500, 7], &[(1, 0), (2, 0), (3, 0)]), None),
-        (even, texts(0, &[9, 16], &[(1, 0)]), None),
-        (even, texts(2, &[17, 30], &[(1, 0)]), Some(20)),
-        (even, shared(), Some(70)),
+        (even(32), texts(0, &[9, 16], &[(1, 0)]), None),
+        (even(48), texts(2, &[17, 30], &[(1, 0)]), Some(20)),
+        (even(112), shared(), Some(70)),
     ];
     let numbers = |which: usize, shape| wave(shape, [0.37, 0.73, 0.53][which], device);
     let looks = |(heads, segments, window): (Heads, Vec<Segment>, _)| {

@@ -3,8 +3,8 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{
     Activation, AdamWStep, Compute, Frequencies, Heads, Norm, Rotary, adamw, add_product, add_rows,
-    column_sums, gated, gated_back, head_backward, head_record, linear, looks, looks_back,
-    scaled_squares,
+    cast_in_columns, column_sums, gated, gated_back, head_backward, head_record, linear, looks,
+    looks_back, scaled_squares,
 };
 
 use super::{
@@ -148,13 +148,14 @@ fn rotated_back(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
 /// Multiplies by a transposed matrix: with a bias, onto a sum, and alone.
 fn products(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
-    for (rows, inner, columns) in [(1, 5, 300), (2, 3, 4), (70, 33, 65)] {
+    for (rows, inner, columns) in [(1, 5, 300), (2, 3, 4), (70, 33, 65), (20, 2304, 66)] {
         let x = wave([rows, inner], 0.37, device);
         let across = wave([columns, inner], 0.73, device).transpose();
+        let prepared = cast_in_columns(across.clone(), compute(precision).dtype());
         let (bias, onto) = (wave([columns], 0.53, device), wave([rows, columns], 0.11, device));
         let name = format!("{rows}×{inner}×{columns}");
         for (bias, onto) in [(None, Some(onto.clone())), (Some(bias), None), (None, None)] {
-            let y = linear(x.clone(), across.clone(), bias, onto, compute(precision));
+            let y = linear(x.clone(), prepared.clone(), bias, onto, compute(precision));
             arrays.push(Array::new(name.clone(), values(y)?));
         }
         let sum = add_product(Some(onto.clone()), x, across, compute(precision));

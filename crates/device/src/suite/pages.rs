@@ -22,11 +22,12 @@ const SHARED: usize = 9;
 /// The steps of decoding. In the second one, the row of 256 tokens gets a second part.
 const STEPS: usize = 2;
 
-/// Decodes with heads of 64 and 128 numbers, 4 and 8 of which share a head of keys. The pages of a row lie apart
+/// Decodes with heads of 64 and 128 numbers, 4, 8 or 12 of which share a head of keys. The pages of a row lie apart
 /// and in no order.
 fn decoded(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
-    for heads in [Heads { query: 8, key: 2, width: 64 }, Heads { query: 16, key: 2, width: 128 }] {
+    let heads = |query, key, width| Heads { query, key, width };
+    for heads in [heads(8, 2, 64), heads(16, 2, 128), heads(12, 1, 128)] {
         let (mut table, count) = table();
         let kv = [heads.key, heads.width];
         let mut pages = Pages::new(count, kv, compute(precision), device);

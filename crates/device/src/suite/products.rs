@@ -101,7 +101,7 @@ fn small<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec
             frozen(19, 897, 131),
         ],
         64 => {
-            &[forward(64, 4864, 128), back(64, 896, 128), weight(64, 896, 16), back(61, 127, 893)]
+            &[forward(64, 4864, 130), back(64, 896, 128), weight(64, 896, 16), back(61, 127, 893)]
         }
         512 => &[
             forward(512, 896, 128),

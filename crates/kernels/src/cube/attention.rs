@@ -1,4 +1,4 @@
-//! Attention on GPUs in `tiles`, over the tokens of a segment alone. Rows are queries that go through the keys they
+//! Attention on GPUs, over the tokens of a segment alone: by `flash` where a device has such products, and else in `tiles`. Rows are queries that go through the keys they
 //! see.
 
 use super::{
@@ -21,8 +21,9 @@ pub(super) fn looks_of(looks: [&Tensor<3>; 3]) -> Option<[Buffer; 3]> {
     (formats[0] == formats[1] && formats[0] == formats[2]).then_some([query, key, value])
 }
 
-pub(super) fn window_of(look: Look) -> u32 {
-    u32::try_from(look.window.unwrap_or(usize::MAX)).unwrap_or(u32::MAX)
+/// Returns a window as kernels count it.
+pub(super) fn window_of(window: Option<usize>) -> u32 {
+    u32::try_from(window.unwrap_or(usize::MAX)).unwrap_or(u32::MAX)
 }
 
 /// See [`crate::attention()`].
@@ -59,7 +60,7 @@ fn in_tiles([query, key, value]: &[Buffer; 3], plan: &Plan, look: Look, how: How
             items.len(),
             heads,
             kv_heads,
-            window_of(look),
+            window_of(look.window),
             how,
             [format(query), how.staged(query)],
         );

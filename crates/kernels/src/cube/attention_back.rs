@@ -1,4 +1,4 @@
-//! The gradients of `attention` on GPUs, in `tiles`. For the gradient of queries, rows are queries that go through
+//! The gradients of `attention` on GPUs: by `flash_back` where a device has such products, and else in `tiles`. For the gradient of queries, rows are queries that go through
 //! the keys they see. For the gradients of keys and values, rows are keys that go through the queries that see
 //! them.
 
@@ -25,10 +25,12 @@ pub(crate) fn back(
     let plan = sight.plan(&query);
     let how = How::new(&query, plan.each, width);
     let client = query.client.clone();
-    let pairs = pairs(attended, &d_output, how.staged(&query))?;
+    let shapes = flash_back::shapes(&query, plan);
+    let multiplied = if shapes.is_some() { format(&query) } else { how.staged(&query) };
+    let pairs = pairs(attended, &d_output, multiplied)?;
     let looks = [query, key, value];
     let first = places + plan.queries.len() * ITEM;
-    let [d_query, d_key, d_value] = match flash_back::shapes(&looks[0], plan) {
+    let [d_query, d_key, d_value] = match shapes {
         Some(shapes) => {
             let d_output = tensor::<3>(d_output).cast(looks[0].dtype);
             let d_output = buffer(&d_output)?;
@@ -107,7 +109,7 @@ fn in_tiles(
             items.len(),
             heads,
             kv_heads,
-            window_of(look),
+            window_of(look.window),
             how,
             [format(query), how.staged(query)],
         );
@@ -133,7 +135,7 @@ fn in_tiles(
             items.len(),
             heads,
             kv_heads,
-            window_of(look),
+            window_of(look.window),
             how,
             [format(query), how.staged(query)],
         );

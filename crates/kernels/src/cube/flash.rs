@@ -4,7 +4,8 @@
 use super::{
     attention::{hidden, window_of},
     fragments::{
-        Factors, Fragments, Line, OWN, Pair, Stage, Sums, fetch, of_row, own_column, own_row,
+        Factors, Fragments, Line, NONE, OWN, Pair, Softmax, Stage, Sums, UNSEEN, fetch, own_column,
+        own_row,
     },
     plan::{ITEM, Plan},
     tiles::Rows,
@@ -16,12 +17,9 @@ use crate::{Attended, Look, launch_ranges::launch_ranges};
 /// take more memory than a cube has.
 const KEYS: usize = 32;
 
-/// How many times as fast as other devices those multiply that have such products, at least: a launch may have so much
-/// more work.
+/// A launch here may have this many times the work of one on other devices. A device with such products multiplies so
+/// many times as fast, at least.
 pub(super) const FASTER: usize = 10;
-
-/// The score of a key that is not seen, before it is divided by the root of the width.
-pub(super) const UNSEEN: f64 = -1e34;
 
 /// Does what [`attention::forward`](super::attention::forward) does, with tiles of a shape.
 pub(super) fn forward(
@@ -35,7 +33,7 @@ pub(super) fn forward(
     let output = plan.room(query, [places, heads, width]);
     let logsum = plan.room(query, [places, heads, 1]);
     // Scores, and the weighted sum of values.
-    let cost = 2 * shape.rows() * heads * width;
+    let cost = 2 * shape.down() * heads * width;
     for items in launch_ranges(&plan.queries, |keys| keys * cost / FASTER) {
         attend::launch(
             &query.client.clone(),
@@ -51,7 +49,7 @@ pub(super) fn forward(
             items.len(),
             heads,
             kv_heads,
-            window_of(look),
+            window_of(look.window),
             shape,
             format(query),
         );
@@ -85,21 +83,14 @@ fn attend<X: Float>(
     if CUBE_POS < count * heads {
         let head = CUBE_POS % heads;
         let kv_head = head / (heads / kv_heads);
-        // Late queries see more keys. They come first, so that no cube begins them when the others end.
+        // Late queries of a text see more keys. They come first, so that few cubes begin them when the others end.
         let item = items + (count - 1 - CUBE_POS / heads) * ITEM;
         let tiles = KeyTiles::new(plan, item, window, shape.columns);
         let queries = Rows { first: tiles.first, end: tiles.end, heads, head };
-        let scale = 1.0 / f32::cast_from(comptime!(shape.width as u32)).sqrt();
 
         let left = Factors::<X>::read(query, &queries, shape);
         let mut sums = Sums::zeros(shape.width);
-        let mut largest = Array::<f32>::new(2usize);
-        let mut weights = Array::<f32>::new(2usize);
-        #[unroll]
-        for half in 0..2usize {
-            largest[half] = f32::new(UNSEEN);
-            weights[half] = f32::new(0.0);
-        }
+        let mut softmax = Softmax::new();
 
         let mut key_stage = Stage::<X>::new(shape);
         let mut value_stage = Stage::<X>::new(shape);
@@ -124,53 +115,23 @@ fn attend<X: Float>(
                 if !seen.all {
                     seen.mask(&mut scores, shape.columns);
                 }
-                #[unroll]
-                for half in 0..2usize {
-                    let mut most = f32::new(UNSEEN);
-                    #[unroll]
-                    for at in 0..comptime!(shape.columns / 8) {
-                        let scores = scores.matrices.index(at)[half];
-                        most = max(most, max(scores.extract(0usize), scores.extract(1usize)));
-                    }
-                    most = max(largest[half], of_row(most, true) * scale);
-                    // As long as nothing is seen, no score has weight.
-                    let base = select(most > f32::new(-1e30), most, 0.0);
-                    let kept = (largest[half] - base).exp();
-                    largest[half] = most;
-                    let mut sum = weights[half] * kept;
-                    #[unroll]
-                    for at in 0..comptime!(shape.columns / 8) {
-                        let matrix = scores.matrices.index_mut(at);
-                        let mut pair = matrix[half];
-                        #[unroll]
-                        for side in 0..2usize {
-                            let weight = (pair.extract(side) * scale - base).exp();
-                            sum += weight;
-                            pair.insert(side, weight);
-                        }
-                        matrix[half] = pair;
-                    }
-                    weights[half] = sum;
-                    // Once a large score is found, larger ones are rare.
-                    if plane_any(kept < 1.0) {
-                        sums.scale(kept, half, shape.width);
-                    }
-                }
+                softmax.take_in(&mut scores, &mut sums, shape.columns, shape.width);
                 let weights = Factors::<X>::round(&scores, shape.columns);
                 weights.add_weighted(&value_stage, tile, &mut sums, shape);
             }
             tile += 1;
         }
 
+        let totals = softmax.totals();
         #[unroll]
         for half in 0..2usize {
-            let sum = of_row(weights[half], false);
+            let sum = totals[half];
             // A window may hide everything.
             sums.scale(select(sum > 0.0, 1.0 / sum, 0.0), half, shape.width);
             let place = queries.first + own_row(half);
             if place < queries.end && UNIT_POS_PLANE % 4 == 0 {
                 logsum[place * heads + head] =
-                    select(sum > 0.0, largest[half] + sum.ln(), f32::new(-1e30));
+                    select(sum > 0.0, softmax.largest[half] + sum.ln(), f32::new(NONE));
             }
         }
         sums.write(output, queries.first, &queries, shape);
@@ -258,7 +219,7 @@ pub(super) struct Seen {
 #[cube]
 impl Seen {
     fn new(distance: i32, count: usize, window: u32, #[comptime] columns: usize) -> Seen {
-        let window = small(window);
+        let window = signed(window);
         let count = min(count, columns) as i32;
         let upper = distance + (UNIT_POS as usize / 32 * OWN) as i32;
         let lower = upper + comptime!(OWN as i32 - 1);
@@ -291,8 +252,8 @@ impl Seen {
     }
 }
 
-/// Returns a window that a distance can be taken from.
+/// Returns a window as a distance, which may be negative.
 #[cube]
-pub(super) fn small(window: u32) -> i32 {
+pub(super) fn signed(window: u32) -> i32 {
     min(window, 1u32 << 30) as i32
 }

@@ -4,7 +4,7 @@
 
 use super::{
     attention::window_of,
-    flash::{FASTER, KeyTiles, small},
+    flash::{FASTER, KeyTiles, signed},
     fragments::{Factors, Fragments, Line, OWN, Pair, Stage, Sums, fetch, own_column, own_row},
     plan::{ITEM, Plan},
     tiles::Rows,
@@ -40,7 +40,7 @@ pub(super) fn back(inputs: Inputs, [keys, queries]: [Fragments; 2]) -> [Buffer; 
     let client = query.client.clone();
     let d_query = plan.room(query, [places, heads, width]);
     // Scores, the gradients of weights, and that of queries.
-    let cost = 3 * keys.rows() * heads * width;
+    let cost = 3 * keys.down() * heads * width;
     for items in launch_ranges(&plan.queries, |keys| keys * cost / FASTER) {
         attend_back::launch(
             &client,
@@ -57,14 +57,14 @@ pub(super) fn back(inputs: Inputs, [keys, queries]: [Fragments; 2]) -> [Buffer; 
             items.len(),
             heads,
             kv_heads,
-            window_of(look),
+            window_of(look.window),
             keys,
             format(query),
         );
     }
     let [d_key, d_value] = [0; 2].map(|_| plan.room(query, [plan.rows, kv_heads, width]));
     // The same, and the gradient of values.
-    let cost = 4 * queries.rows() * heads * width;
+    let cost = 4 * queries.down() * heads * width;
     let first = places + plan.queries.len() * ITEM;
     for items in launch_ranges(&plan.keys, |queries| queries * cost / FASTER) {
         attended_back::launch(
@@ -83,7 +83,7 @@ pub(super) fn back(inputs: Inputs, [keys, queries]: [Fragments; 2]) -> [Buffer; 
             items.len(),
             heads,
             kv_heads,
-            window_of(look),
+            window_of(look.window),
             queries,
             format(query),
         );
@@ -265,7 +265,7 @@ fn attended_back<X: Float>(
                             let mut weight = score.exp();
                             if !seen.all {
                                 let distance = position - tiles.key - own_row(half) as i32;
-                                let sees = distance >= 0 && distance < small(window);
+                                let sees = distance >= 0 && distance < signed(window);
                                 weight = select(sees, weight, 0.0);
                             }
                             let mut weights = scores[half];
@@ -327,7 +327,7 @@ impl QueryTiles {
         // Positions begin anew if a text begins among the queries. Otherwise those are passed over that stand too far
         // behind the last key.
         if plan[stop - 1] - plan[start] == (stop - 1 - start) as u32 {
-            let near = plan[last] as i32 + small(window) - plan[start] as i32;
+            let near = plan[last] as i32 + signed(window) - plan[start] as i32;
             stop = start + min(max(near, 0i32) as usize, stop - start);
         }
         let group = heads / kv_heads;
@@ -349,7 +349,7 @@ impl QueryTiles {
     fn rows(&self, tile: usize) -> Rows {
         let each = max(self.each, 1usize);
         let first = self.start + tile % each * self.columns;
-        // Behind the last tile there is none.
+        // Behind the last tile come queries of another head, which nothing uses.
         let head = min(self.head + tile / each, self.heads - 1);
         Rows { first, end: self.stop, heads: self.heads, head }
     }
@@ -383,7 +383,7 @@ struct ColumnStage {
 
 /// Whether the rows of a plane see nothing, or everything, of a tile's columns.
 #[derive(CubeType, Clone, Copy)]
-struct Seen {
+struct Sees {
     none: bool,
     all: bool,
 }
@@ -411,14 +411,14 @@ impl ColumnStage {
         }
     }
 
-    fn seen(&self, tile: usize, key: i32, window: u32, #[comptime] columns: usize) -> Seen {
+    fn seen(&self, tile: usize, key: i32, window: u32, #[comptime] columns: usize) -> Sees {
         let early = self.positions[tile % 2 * columns];
         let late = self.positions[tile % 2 * columns + comptime!(columns - 1)];
         let in_order = late - early == comptime!(columns as i32 - 1);
         let upper = key + (UNIT_POS as usize / 32 * OWN) as i32;
         let lower = upper + comptime!(OWN as i32 - 1);
-        let window = small(window);
-        Seen {
+        let window = signed(window);
+        Sees {
             none: in_order && (late < upper || early - lower >= window),
             all: in_order && early >= lower && late - upper < window,
         }

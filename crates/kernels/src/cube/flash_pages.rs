@@ -1,11 +1,10 @@
 //! The attention of `pages` in [`fragments`](super::fragments). Keys and values go from memory to the registers of the
-//! units that multiply them, without shared memory between. A sum of products does not change with the order of its
-//! terms, so each unit has eight neighbouring numbers of a key, which it reads at once, in place of four pairs that
-//! matrix units would have; and eight neighbouring sums, in place of two of each of four matrices.
+//! units that multiply them, without shared memory between. A unit reads eight neighbouring numbers at once, and takes
+//! them for the four pairs that matrix units would have it multiply. If both factors of a product are read so, only the
+//! order of its terms changes; and if values are, only that of its columns.
 
 use super::{
-    flash::UNSEEN,
-    fragments::{Factors, LINE, Line, OWN, Pair, Sums, add_matrix, of_row},
+    fragments::{Factors, LINE, Line, OWN, Pair, Softmax, Sums, UNSEEN, add_matrix, own_column},
     pages::{TOKENS, place, sees},
     *,
 };
@@ -27,7 +26,7 @@ pub(super) fn dim() -> CubeDim {
 }
 
 /// Computes attention over some of a row's pages, for some heads of its query that share a head of keys, as
-/// `pages::attend_pages` does. If a row has no other pages, the output is written, and else what is to be joined.
+/// `pages::attend_pages` does. If no row has other pages, the output is written, and else what is to be joined.
 #[cube(launch)]
 pub(super) fn attend_pages<X: Float>(
     query: &[Vector<X, Line>],
@@ -60,13 +59,7 @@ pub(super) fn attend_pages<X: Float>(
             let plane = UNIT_POS as usize / 32;
             let query = read_heads::<X>(query, (row * of_row + group) * heads, heads, width);
             let mut sums = Sums::zeros(width);
-            let mut largest = Array::<f32>::new(2usize);
-            let mut weights = Array::<f32>::new(2usize);
-            #[unroll]
-            for half in 0..2usize {
-                largest[half] = f32::new(UNSEEN);
-                weights[half] = f32::new(0.0);
-            }
+            let mut softmax = Softmax::new();
             let mut start = first + plane * OF_PLANE;
             let end = min(start + OF_PLANE, last + 1);
             while start < end {
@@ -75,26 +68,27 @@ pub(super) fn attend_pages<X: Float>(
                 let keys = rows.keys::<X>(keys, pages, width);
                 let values = rows.values::<X>(values, pages, width);
                 let mut scores = scores::<X>(&query, &keys, width);
-                rows.weigh(&mut scores, &mut largest, &mut weights, &mut sums, window, width);
+                rows.mask(&mut scores, window, width);
+                softmax.take_in(&mut scores, &mut sums, comptime!(at_once(width)), width);
                 add_weighted::<X>(&scores, &values, &mut sums, width);
                 start += comptime!(at_once(width));
             }
             let at = (row * of_row + group) * heads;
             let mut joint = Joint::new(heads, width);
-            joint.put(&sums, &largest, &weights, heads, width);
+            joint.put(&sums, &softmax, heads, width);
             sync_cube();
             joint.write::<X>(parts, output, at, chunk, chunks, heads, width, alone);
         }
     }
 }
 
-/// Returns the number of tokens whose keys and values a plane reads at once: they take 128 registers.
+/// Returns the number of tokens whose keys and values a plane reads at once: they take 64 registers.
 const fn at_once(width: usize) -> usize {
     32 * WIDTH / width
 }
 
 /// Reads the heads of a query as factors: a unit has eight neighbouring numbers of the heads lane / 4 and
-/// lane / 4 + 8, for each 32 numbers of a head. The first is `at`.
+/// lane / 4 + 8, for each 32 numbers of a head. The first head is `at`.
 #[cube]
 fn read_heads<X: Float>(
     query: &[Vector<X, Line>],
@@ -210,56 +204,22 @@ impl Tokens {
         read
     }
 
-    /// Makes weights of scores, and carries along a head's largest score, its sum of weights and its weighted sum.
-    fn weigh(
-        &self,
-        scores: &mut Sums,
-        largest: &mut Array<f32>,
-        weights: &mut Array<f32>,
-        sums: &mut Sums,
-        window: u32,
-        #[comptime] width: usize,
-    ) {
-        let columns = comptime!(at_once(width));
-        let scale = 1.0 / f32::cast_from(comptime!(width as u32)).sqrt();
+    /// Puts [`UNSEEN`] in place of the scores of tokens that are not seen.
+    fn mask(&self, scores: &mut Sums, window: u32, #[comptime] width: usize) {
         #[unroll]
-        for half in 0..2usize {
-            let mut most = f32::new(UNSEEN);
+        for at in 0..comptime!(at_once(width) / 8) {
+            let matrix = scores.matrices.index_mut(at);
             #[unroll]
-            for at in 0..comptime!(columns / 8) {
-                let matrix = scores.matrices.index_mut(at);
+            for half in 0..2usize {
                 let mut pair = matrix[half];
                 #[unroll]
                 for side in 0..2usize {
-                    let token =
-                        self.start + comptime!(8 * at + side) + 2 * (UNIT_POS_PLANE as usize % 4);
+                    let token = self.start + own_column(at) + side;
                     let seen = sees(token, self.last, window);
-                    let score = select(seen, pair.extract(side), f32::new(UNSEEN));
-                    most = max(most, score);
-                    pair.insert(side, score);
+                    pair.insert(side, select(seen, pair.extract(side), f32::new(UNSEEN)));
                 }
                 matrix[half] = pair;
             }
-            most = max(largest[half], of_row(most, true) * scale);
-            // As long as nothing is seen, no score has weight.
-            let base = select(most > f32::new(-1e30), most, 0.0);
-            let kept = (largest[half] - base).exp();
-            largest[half] = most;
-            let mut sum = weights[half] * kept;
-            #[unroll]
-            for at in 0..comptime!(columns / 8) {
-                let matrix = scores.matrices.index_mut(at);
-                let mut pair = matrix[half];
-                #[unroll]
-                for side in 0..2usize {
-                    let weight = (pair.extract(side) * scale - base).exp();
-                    sum += weight;
-                    pair.insert(side, weight);
-                }
-                matrix[half] = pair;
-            }
-            weights[half] = sum;
-            sums.scale(kept, half, width);
         }
     }
 }
@@ -336,40 +296,38 @@ struct Joint {
 impl Joint {
     fn new(#[comptime] heads: usize, #[comptime] width: usize) -> Self {
         Joint {
-            sums: Shared::<[f32]>::new_slice(comptime!(PLANES * heads * width)),
+            sums: Shared::<[f32]>::new_slice(comptime!(PLANES * heads * (width + 8))),
             largest: Shared::<[f32]>::new_slice(comptime!(PLANES * heads)),
             weights: Shared::<[f32]>::new_slice(comptime!(PLANES * heads)),
         }
     }
 
-    /// Puts what a plane found.
+    /// Puts what a plane found. Its sums lie in the order of their matrices: neighbouring units have neighbours there.
     fn put(
         &mut self,
         sums: &Sums,
-        largest: &Array<f32>,
-        weights: &Array<f32>,
+        softmax: &Softmax,
         #[comptime] heads: usize,
         #[comptime] width: usize,
     ) {
         let lane = UNIT_POS_PLANE as usize;
         let plane = UNIT_POS as usize / 32;
+        let totals = softmax.totals();
         #[unroll]
         for half in 0..comptime!(heads.div_ceil(8)) {
-            let sum = of_row(weights[half], false);
             let head = lane / 4 + comptime!(8 * half);
             if head < heads {
                 let at = plane * heads + head;
                 if lane % 4 == 0 {
-                    self.largest[at] = largest[half];
-                    self.weights[at] = sum;
+                    self.largest[at] = softmax.largest[half];
+                    self.weights[at] = totals[half];
                 }
                 #[unroll]
                 for matrix in 0..comptime!(width / 8) {
                     let pair = sums.matrices.index(matrix)[half];
-                    let number =
-                        comptime!(matrix / 8 * WIDTH + matrix % 8) + LINE * (2 * (lane % 4));
-                    self.sums[at * width + number] = pair.extract(0usize);
-                    self.sums[at * width + number + LINE] = pair.extract(1usize);
+                    let to = at * comptime!(width + 8) + own_column(matrix);
+                    self.sums[to] = pair.extract(0usize);
+                    self.sums[to + 1] = pair.extract(1usize);
                 }
             }
         }
@@ -390,6 +348,8 @@ impl Joint {
         let mut at = UNIT_POS as usize;
         while at < comptime!(heads * width) {
             let (head, number) = (at / width, at % width);
+            // Matrix m has the number m mod 8 of each line of its block.
+            let sum_of = number / WIDTH * WIDTH + number % LINE * 8 + number % WIDTH / LINE;
             let mut most = f32::new(UNSEEN);
             #[unroll]
             for plane in 0..PLANES {
@@ -401,7 +361,7 @@ impl Joint {
             for plane in 0..PLANES {
                 let of = plane * heads + head;
                 let kept = (self.largest[of] - most).exp();
-                all += self.sums[of * width + number] * kept;
+                all += self.sums[of * comptime!(width + 8) + sum_of] * kept;
                 sum += self.weights[of] * kept;
             }
             if alone {

@@ -5,14 +5,17 @@
 //! rows u / 4 and u / 4 + 8, and so it is with the left factor (PTX ISA, "Matrix fragments for mma.m16n8k16"). A
 //! result is therefore a left factor without leaving its registers.
 
-use super::{tiles::Rows, *};
+use super::{
+    tiles::{Rows, STRIP},
+    *,
+};
 use cubecl::{
     ir::features::MmaConfig,
     prelude::cmma::{MatrixIdent, MmaDefinition},
 };
 
-/// The number of rows that a plane has.
-pub(super) const OWN: usize = 16;
+/// The number of rows that a plane has. A plan's items are made of as many.
+pub(super) const OWN: usize = STRIP;
 
 /// The numbers that are read and written at once: 16 bytes.
 pub(super) const LINE: usize = 8;
@@ -22,6 +25,13 @@ const WIDEST: usize = 128;
 
 pub(super) type Line = Const<LINE>;
 pub(super) type Pair = Const<2>;
+
+/// The score of a key that is not seen, and the largest score before one is. It is so small that it stays below
+/// [`NONE`] if it is divided by the root of a width.
+pub(super) const UNSEEN: f64 = -1e34;
+
+/// The logarithm of no weight at all. Every score is larger.
+pub(super) const NONE: f64 = -1e30;
 
 /// The shape of a tile of scores: 16 rows for each plane, and so many columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +46,7 @@ impl Fragments {
     /// has no such products.
     pub(super) fn new(x: &Buffer, planes: usize, columns: usize, width: usize) -> Option<Self> {
         let fits = serve(x) && width.is_multiple_of(OWN) && width <= WIDEST;
-        // A few planes read few rows at once.
+        // A tile's columns are read by all units, and each has few registers for what it reads.
         fits.then_some(Fragments { planes, columns: columns.min(OWN * planes), width })
     }
 
@@ -49,7 +59,7 @@ impl Fragments {
     }
 
     /// Returns the number of a tile's rows.
-    pub(super) const fn rows(&self) -> usize {
+    pub(super) const fn down(&self) -> usize {
         OWN * self.planes
     }
 
@@ -142,7 +152,7 @@ impl<X: Float> Stage<X> {
 
     /// Reads two right factors of 16 rows by 8 columns, in which a row of the stage is a column: of 16 rows from `rows`
     /// on, the numbers `16 · step` on.
-    pub(super) fn columns(
+    pub(super) fn right_across(
         &self,
         tile: usize,
         rows: usize,
@@ -163,7 +173,7 @@ impl<X: Float> Stage<X> {
 
     /// Reads two right factors of 16 rows by 8 columns, in which a row of the stage is a row: those of the rows
     /// `16 · step` on, and of the numbers `16 · numbers` on.
-    fn rows(
+    fn right(
         &self,
         tile: usize,
         #[comptime] step: usize,
@@ -255,6 +265,78 @@ impl Sums {
     }
 }
 
+/// What is known of a unit's two rows after some columns: the largest score, and the unit's part of the sum of weights.
+#[derive(CubeType)]
+pub(super) struct Softmax {
+    pub(super) largest: Array<f32>,
+    weights: Array<f32>,
+}
+
+#[cube]
+impl Softmax {
+    pub(super) fn new() -> Self {
+        let mut largest = Array::<f32>::new(2usize);
+        let mut weights = Array::<f32>::new(2usize);
+        #[unroll]
+        for half in 0..2usize {
+            largest[half] = f32::new(UNSEEN);
+            weights[half] = f32::new(0.0);
+        }
+        Softmax { largest, weights }
+    }
+
+    /// Makes weights of the scores of more columns, which are not divided by the root of the width yet. The weighted
+    /// sums of earlier columns are scaled anew if a larger score is found.
+    pub(super) fn take_in(
+        &mut self,
+        scores: &mut Sums,
+        sums: &mut Sums,
+        #[comptime] columns: usize,
+        #[comptime] width: usize,
+    ) {
+        let scale = 1.0 / f32::cast_from(comptime!(width as u32)).sqrt();
+        #[unroll]
+        for half in 0..2usize {
+            let mut most = f32::new(UNSEEN);
+            #[unroll]
+            for at in 0..comptime!(columns / 8) {
+                let pair = scores.matrices.index(at)[half];
+                most = max(most, max(pair.extract(0usize), pair.extract(1usize)));
+            }
+            most = max(self.largest[half], of_row(most, true) * scale);
+            // As long as nothing is seen, no score has weight.
+            let base = select(most > f32::new(NONE), most, 0.0);
+            let kept = (self.largest[half] - base).exp();
+            self.largest[half] = most;
+            let mut sum = self.weights[half] * kept;
+            #[unroll]
+            for at in 0..comptime!(columns / 8) {
+                let matrix = scores.matrices.index_mut(at);
+                let mut pair = matrix[half];
+                #[unroll]
+                for side in 0..2usize {
+                    let weight = (pair.extract(side) * scale - base).exp();
+                    sum += weight;
+                    pair.insert(side, weight);
+                }
+                matrix[half] = pair;
+            }
+            self.weights[half] = sum;
+            sums.scale(kept, half, width);
+        }
+    }
+
+    /// Adds up the weights of all units of a row: its two rows' sums.
+    pub(super) fn totals(&self) -> Array<f32> {
+        let mut totals = Array::<f32>::new(2usize);
+        #[unroll]
+        for half in 0..2usize {
+            totals[half] = of_row(self.weights[half], false);
+        }
+        totals
+    }
+}
+
 /// Left factors of 16 rows by 16 columns side by side.
 #[derive(CubeType)]
 pub(super) struct Factors<X: Float> {
@@ -319,7 +401,7 @@ impl<X: Float> Factors<X> {
         for step in 0..comptime!(shape.across()) {
             #[unroll]
             for rows in 0..comptime!(shape.columns / OWN) {
-                let right = right.columns(tile, comptime!(OWN * rows), step, shape);
+                let right = right.right_across(tile, comptime!(OWN * rows), step, shape);
                 sums.add::<X>(self.matrices.index(step), &right, rows);
             }
         }
@@ -338,7 +420,7 @@ impl<X: Float> Factors<X> {
         for step in 0..comptime!(shape.columns / OWN) {
             #[unroll]
             for numbers in 0..comptime!(shape.across()) {
-                let right = right.rows(tile, step, numbers, shape);
+                let right = right.right(tile, step, numbers, shape);
                 sums.add::<X>(self.matrices.index(step), &right, numbers);
             }
         }
@@ -395,7 +477,7 @@ pub(super) fn own_column(#[comptime] matrix: usize) -> usize {
 
 /// Adds up the numbers of the units that share a row, or finds the largest.
 #[cube]
-pub(super) fn of_row(x: f32, #[comptime] largest: bool) -> f32 {
+fn of_row(x: f32, #[comptime] largest: bool) -> f32 {
     let mut all = x;
     #[unroll]
     for step in 0..2u32 {

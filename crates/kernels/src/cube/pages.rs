@@ -3,6 +3,7 @@
 
 pub(crate) use super::is_gpu;
 use super::{
+    attention::window_of,
     flash_pages::{self, WIDTH},
     fragments::serve,
     *,
@@ -194,12 +195,13 @@ pub(crate) fn attend(
         (1..=most.min(group)).rev().find(|&count| group.is_multiple_of(count)).unwrap_or(1);
     let chunks = rows.farthest / TOKENS + 1;
     let client = query.client.clone();
-    let window = u32::try_from(window.unwrap_or(usize::MAX)).unwrap_or(u32::MAX);
+    let window = window_of(window);
     let formats = [format(&query), format(&keys)];
     let output = empty(&query, [count, heads * width], keys.dtype);
-    let parts = |parts: usize| empty(&query, [parts, width + 2], DType::F32);
+    // If no row has a second chunk, there is nothing to join.
     let alone = flash && chunks == 1;
-    let parts = if alone { parts(1) } else { parts(count * heads * chunks) };
+    let places = if alone { 1 } else { count * heads * chunks };
+    let parts = empty(&query, [places, width + 2], DType::F32);
     if flash {
         flash_pages::attend_pages::launch(
             &client,

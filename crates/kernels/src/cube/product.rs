@@ -40,11 +40,7 @@ pub(crate) fn linear(
         Some([inner, more]) => Some(product(inner, more)?),
         None => None,
     };
-    let parts = match in_parts(x, weight)? {
-        Some(parts) => parts,
-        None => Parts { sums: product(x, weight)?, count: 1 },
-    };
-    Some(tensor(plus(parts, bias, [beside, onto])))
+    Some(tensor(plus(in_parts(x, weight)?, bias, [beside, onto])))
 }
 
 /// Computes `x · y` in the format of the factors.
@@ -80,25 +76,27 @@ fn product_in(x: &Tensor<2>, y: &Tensor<2>, format: DType) -> Option<Buffer> {
     if x.dims()[0] <= FEW {
         return product_of_few(x, y, None, None, format);
     }
-    if format == DType::F32
-        && let Some(parts) = in_parts(x, y)?
-    {
-        return Some(plus(parts, None, [None, None]));
+    match format {
+        DType::F32 => Some(plus(in_parts(x, y)?, None, [None, None])),
+        _ => Some(whole_product(strided(x)?, strided(y)?, format)),
     }
-    let (x_buffer, y_buffer) = (strided(x)?, strided(y)?);
-    // It is made here, so no row is padded.
-    let out = empty(&x_buffer, [x.dims()[0], y.dims()[1]], format);
-    if cuts::multiply(&x_buffer, &y_buffer, &out) {
-        return Some(out);
-    }
-    let done = matmul(x_buffer, y_buffer, Some(out), MatmulStrategy::default(), format);
-    Some(done.expect("one of the kernels multiplies any matrices"))
 }
 
-/// Computes `x · y` in f32 and in parts of the sum, if that is faster.
-fn in_parts(x: &Tensor<2>, y: &Tensor<2>) -> Option<Option<Parts>> {
+/// Computes a product of many rows in f32, and in parts of the sum if that is faster.
+fn in_parts(x: &Tensor<2>, y: &Tensor<2>) -> Option<Parts> {
     let (x, y) = (strided(x)?, strided(y)?);
-    Some(split::product(&x, &y))
+    let parts = split::product(&x, &y);
+    Some(parts.unwrap_or_else(|| Parts { sums: whole_product(x, y, DType::F32), count: 1 }))
+}
+
+fn whole_product(x: Buffer, y: Buffer, format: DType) -> Buffer {
+    // It is made here, so no row is padded.
+    let out = empty(&x, [x.meta.shape()[0], y.meta.shape()[1]], format);
+    if cuts::multiply(&x, &y, &out) {
+        return out;
+    }
+    let done = matmul(x, y, Some(out), MatmulStrategy::default(), format);
+    done.expect("one of the kernels multiplies any matrices")
 }
 
 /// Computes a product of [`FEW`] rows or fewer, and adds `bias` and `onto`, in one launch. A row's bits do not

@@ -6,7 +6,7 @@
 //! sum of 1,536 numbers as fast (2026-11-27).
 
 use super::{
-    fragments::{Fragments, Line, OWN, Pair, Stage, Sums, fetch, serve},
+    fragments::{Fragments, Line, OWN, Pair, Stage, Sums, fetch},
     tiles::Rows,
     *,
 };
@@ -17,8 +17,10 @@ const SIDE: usize = 64;
 /// The cubes that a multiprocessor gets, about: while some wait for memory, others multiply.
 const CUBES: usize = 3;
 
-/// The smallest number of steps of [`SIDE`] numbers that a part of the sum has, and that a sum has which is split.
+/// The smallest number of steps of [`SIDE`] numbers that a part of a sum has.
 const STEPS: usize = 3;
+
+/// The smallest number of steps of a sum that is split.
 const LONG: usize = 32;
 
 /// A product in parts, one below the other: `[count · rows, columns]`.
@@ -32,18 +34,18 @@ pub(super) fn product(x: &Buffer, y: &Buffer) -> Option<Parts> {
     let [rows, inner] = x.meta.shape().dims::<2>();
     let columns = y.meta.shape()[1];
     let along = x.meta.strides()[..] == [inner, 1] && y.meta.strides()[..] == [1, inner];
-    if !along || x.dtype != y.dtype || !inner.is_multiple_of(SIDE) || columns % 2 > 0 || !serve(x) {
+    if !along || x.dtype != y.dtype || !inner.is_multiple_of(SIDE) || !columns.is_multiple_of(2) {
         return None;
     }
+    let shape = Fragments::new(x, PLANES, SIDE, SIDE)?;
     let workers = x.client.properties().hardware.num_streaming_multiprocessors? as usize;
     let boxes = rows.div_ceil(SIDE) * columns.div_ceil(SIDE);
     let steps = inner / SIDE;
-    if steps < LONG || 4 * boxes > 3 * workers {
+    if boxes == 0 || steps < LONG || 4 * boxes > 3 * workers {
         return None;
     }
     let count = (CUBES * workers / boxes).min(steps / STEPS);
     let sums = empty(x, [count * rows, columns], DType::F32);
-    let shape = Fragments::new(x, PLANES, SIDE, SIDE)?;
     multiply::launch(
         &x.client.clone(),
         cubes(boxes * count),
@@ -79,12 +81,12 @@ fn multiply<X: Float>(
     #[comptime] shape: Fragments,
     #[define(X)] _format: ElemType,
 ) {
-    let boxes = columns.div_ceil(SIDE);
+    let across = columns.div_ceil(SIDE);
     // Neighbouring cubes have the same part of the same weights.
     let down = rows.div_ceil(SIDE);
     let row = CUBE_POS % down * SIDE;
-    let column = CUBE_POS / down % boxes * SIDE;
-    let part = CUBE_POS / down / boxes;
+    let column = CUBE_POS / down % across * SIDE;
+    let part = CUBE_POS / down / across;
     if part < count {
         let end = (part + 1) * steps / count;
         let mut step = part * steps / count;
@@ -117,7 +119,8 @@ fn multiply<X: Float>(
                 let of_lower = left.left(step, below + OWN, at, shape);
                 #[unroll]
                 for side in 0..comptime!(OF_PLANE / OWN) {
-                    let factors = right.columns(step, beside + comptime!(OWN * side), at, shape);
+                    let factors =
+                        right.right_across(step, beside + comptime!(OWN * side), at, shape);
                     upper.add::<X>(&of_upper, &factors, side);
                     lower.add::<X>(&of_lower, &factors, side);
                 }
