@@ -1,4 +1,5 @@
-"""Computes the time of a step on cards that nobody has measured yet: launches, bytes, FLOPs, and the two limits.
+"""Computes the time of a step on cards that nobody has measured yet: launches, bytes, FLOPs, and the two limits. For
+the one card that was measured, it computes the least time of what was measured, and the share of that.
 
     python3 benches/expect.py
 
@@ -92,7 +93,39 @@ def updating(card, model, sequences, tokens, trained=1.0):
     return products / card.products, attention / card.products, launches, products + counted
 
 
+# On an H200 (`firebrick bench SIZE --device cuda:0 --dtype bfloat16`, commit da323d4, 2026-11-27): the rows, and the
+# tokens of a prompt and of a completion. A rollout takes seconds, and so does an update.
+H200 = Card("H200", "CUDA, bf16", 989e12, 4.8e12, 2)
+MEASURED = [
+    ("rollout", HALF, 256, 256, 256, 1.080),
+    ("rollout", MIDDLE, 256, 256, 128, 1.400),
+    ("update", HALF, 16, 512, 512, 0.287),
+    ("update", HALF, 1, 8192, 8192, 0.578),
+    ("update", MIDDLE, 16, 512, 512, 0.581),
+]
+
+
+def least(phase, model, rows, prompt, completion):
+    """Gives the time of a phase if nothing but the card's peaks limits it, launches aside."""
+    if phase == "update":
+        _, _, _, flops = updating(H200, model, rows, prompt + completion)
+        return flops / H200.products
+    prompts = rows * (2 * model.matrices * prompt + model.attention(prompt)) / H200.products
+    bytes_, flops, _ = decoding(H200, model, rows, prompt + completion / 2)
+    return prompts + completion * max(bytes_, flops)
+
+
 def main():
+    print("| H200, measured | tokens/s | seconds | at the card's peaks | share |")
+    print("|---|---|---|---|---|")
+    for phase, model, rows, prompt, completion, seconds in MEASURED:
+        tokens = rows * (completion if phase == "rollout" else prompt + completion)
+        bound = least(phase, model, rows, prompt, completion)
+        print(
+            f"| {phase} of {model.name}, {rows} × ({prompt:,} + {completion:,}) | {tokens / seconds:,.0f} "
+            f"| {seconds:.3f} | {bound:.3f} | {bound / seconds:.0%} |"
+        )
+    print()
     print("| card | model | bytes: ms | FLOPs: ms | launches: ms | tokens/s at half of the bandwidth |")
     print("|---|---|---|---|---|---|")
     for card in CARDS:

@@ -216,9 +216,9 @@ surroundings() {
     drivers=''
     for file in /usr/local/nvidia/share/vulkan/icd.d/*.json; do
         [ -f "$file" ] || continue
-        # The library that NVIDIA's file names opens X11's. Beside it lies the same driver for machines without a screen.
-        if [[ $known != *libX11.so.6* ]]; then
-            sed 's/libGLX_nvidia/libEGL_nvidia/' "$file" >"$work/${file##*/}"
+        # The library that NVIDIA's file names serves nobody without a screen. Beside it lies the same driver for all.
+        if [ -e $nvidia/libEGL_nvidia.so.0 ]; then
+            sed "s|libGLX_nvidia|$nvidia/libEGL_nvidia|" "$file" >"$work/${file##*/}"
             file=$work/${file##*/}
         fi
         drivers+=${drivers:+:}$file

@@ -1,5 +1,5 @@
-//! Attention on GPUs, over the tokens of a segment alone: by `flash` where a device has such products, and else in `tiles`. Rows are queries that go through the keys they
-//! see.
+//! Attention on GPUs, over the tokens of a segment alone: by `flash` where a device has such products, and else in
+//! `tiles`. Rows are queries that go through the keys they see.
 
 use super::{
     plan::{ITEM, Plan},

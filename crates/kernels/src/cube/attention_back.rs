@@ -1,6 +1,6 @@
-//! The gradients of `attention` on GPUs: by `flash_back` where a device has such products, and else in `tiles`. For the gradient of queries, rows are queries that go through
-//! the keys they see. For the gradients of keys and values, rows are keys that go through the queries that see
-//! them.
+//! The gradients of `attention` on GPUs: by `flash_back` where a device has such products, and else in `tiles`. For the
+//! gradient of queries, rows are queries that go through the keys they see. For the gradients of keys and values, rows
+//! are keys that go through the queries that see them.
 
 use super::{
     attention::{hidden, looks_of, sees, window_of},

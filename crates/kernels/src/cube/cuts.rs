@@ -84,8 +84,8 @@ struct Engine {
 }
 
 impl Engine {
-    /// Returns `None` if the device has no matrix units for the format, or none whose numbers come while it
-    /// multiplies.
+    /// Returns `None` if the device has no matrix units for the format, or none whose numbers come while it multiplies:
+    /// by tensor copies, or by `cp.async`, which cubecl's compiler with LLVM does not have.
     fn of(hardware: &Hardware, format: ElemType) -> Option<Self> {
         let sum = ElemType::Float(FloatKind::F32);
         let shape = manual_mma(hardware).for_triple(format, format, sum).largest()?;

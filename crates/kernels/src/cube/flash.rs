@@ -204,7 +204,7 @@ impl Run {
     }
 }
 
-/// What the rows of a plane see of a tile's columns.
+/// The part of a tile's columns that the rows of a plane see.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Seen {
     /// The distance of a tile's first row from its first column.

@@ -381,7 +381,7 @@ struct ColumnStage {
     positions: Shared<[i32]>,
 }
 
-/// Whether the rows of a plane see nothing, or everything, of a tile's columns.
+/// Tells whether the rows of a plane see nothing, or everything, of a tile's columns.
 #[derive(CubeType, Clone, Copy)]
 struct Sees {
     none: bool,

@@ -139,8 +139,8 @@ fn pair<X: Float>(
     pair
 }
 
-/// Some tokens of a row, from `start` on, for a head of keys. What is read behind the last token is the last token,
-/// which gets no weight there.
+/// Some tokens of a row, from `start` on, for a head of keys. Behind the last token it is read once more, and gets no
+/// weight there.
 #[derive(CubeType, Clone, Copy)]
 struct Tokens {
     /// The beginning of the row's pages.
@@ -284,7 +284,7 @@ fn add_weighted<X: Float>(
     }
 }
 
-/// What the planes of a cube found for each head, in shared memory.
+/// The results of a cube's planes for each head, in shared memory.
 #[derive(CubeType)]
 struct Joint {
     sums: Shared<[f32]>,

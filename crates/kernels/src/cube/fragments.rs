@@ -1,7 +1,7 @@
 //! Products of matrices whose numbers stay in registers from one product to the next, on devices that tell which
 //! unit has which number: CUDA's from sm_80 on.
 //!
-//! A plane has 16 rows. Of 8 columns of a result, unit `u` has the numbers 2·(u mod 4) and 2·(u mod 4) + 1 of the
+//! A plane has 16 rows. Unit `u` has the numbers 2·(u mod 4) and 2·(u mod 4) + 1 of each 8 columns of a result, in the
 //! rows u / 4 and u / 4 + 8, and so it is with the left factor (PTX ISA, "Matrix fragments for mma.m16n8k16"). A
 //! result is therefore a left factor without leaving its registers.
 
@@ -265,7 +265,7 @@ impl Sums {
     }
 }
 
-/// What is known of a unit's two rows after some columns: the largest score, and the unit's part of the sum of weights.
+/// The largest score of a unit's two rows so far, and the unit's part of their sums of weights.
 #[derive(CubeType)]
 pub(super) struct Softmax {
     pub(super) largest: Array<f32>,
