@@ -1,4 +1,4 @@
-//! Attention on GPUs in [`fragments`](super::fragments): scores, weights and sums never leave the registers of the
+//! Attention on GPUs in `fragments`: scores, weights and sums never leave the registers of the
 //! units that have them (Dao 2023). Rows are queries that go through the keys they see.
 
 use super::{

@@ -1,4 +1,4 @@
-//! The gradients of `attention` on GPUs, in [`fragments`](super::fragments). For the gradient of queries, rows are
+//! The gradients of `attention` on GPUs, in `fragments`. For the gradient of queries, rows are
 //! queries that go through the keys they see. For the gradients of keys and values, rows are keys that go through the
 //! queries that see them.
 

@@ -1,4 +1,4 @@
-//! The attention of `pages` in [`fragments`](super::fragments). Keys and values go from memory to the registers of the
+//! The attention of `pages` in `fragments`. Keys and values go from memory to the registers of the
 //! units that multiply them, without shared memory between. A unit reads eight neighbouring numbers at once, and takes
 //! them for the four pairs that matrix units would have it multiply. If both factors of a product are read so, only the
 //! order of its terms changes; and if values are, only that of its columns.
