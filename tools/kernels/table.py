@@ -25,8 +25,9 @@ import sys
 # the others have no gradient.
 OF_VALUES = {"a parameter has no gradient"}
 # The bytes of a unit that ptxas may keep in memory. It does so of its own accord, with registers left, to fit one
-# more cube on a multiprocessor: at 64 and 128 registers, and up to 80 bytes were seen. Mesa's compilers do not.
-FEW_BYTES = 128
+# more cube on a multiprocessor: at 64 and 128 registers, and up to 80 bytes were seen. For want of registers it keeps
+# 132 bytes on sm_120 of attention's way back to keys with heads of 128 numbers. Mesa's compilers keep none.
+FEW_BYTES = 136
 # Our kernels that have an array in memory, with the reason.
 ARRAYS = {"truncated": "it counts in sixteen bins, which it finds by numbers that are data"}
 
@@ -46,6 +47,8 @@ STATISTICS = [
 ]
 # The bench that run.sh asks for: layers of its model, rows, tokens of a prompt and of a completion, and micro-batches.
 LAYERS, ROWS, LENGTH, MICRO_BATCHES = 24, 64, 32, 8
+# The decode steps of a rollout that the host asks for before it repeats recorded ones, without the prompts' pass.
+STEPS = 7
 
 
 class Seen:
@@ -335,15 +338,14 @@ def launches(folder, own, faults):
         time, key, number = before.pop()
         last.append((time, key, min(number, count)))
         count -= number
-    # A decode step ends with a draw. The first draw of a rollout ends the prompts' pass, and the steps before the
-    # last rollout are no different.
+    # A decode step ends with a draw. The first draw of a rollout ends the prompts' pass.
     steps, step = [], []
     for entry in before:
         step.append(entry)
         if entry[1][0] == "drawn":
             steps.append(step)
             step = []
-    steps = steps[-(LENGTH - 1):]
+    steps = steps[-STEPS:]
     host = [
         (step[-1][0] - step[0][0]) / (sum(number for *_, number in step) - 1) for step in steps
     ]
@@ -356,9 +358,12 @@ def launches(folder, own, faults):
         of_update[key] += number
     # An H100 has cuts of ours for products in 16 bits. Without them a product comes out right, and several times as
     # slow, so nothing else would tell.
-    whole = sum(number for (name, _), number in (of_steps + of_update).items() if name.startswith("matmul_entry"))
-    if whole > 0:
-        faults.append(f"sm_90 bench: {whole} products are burn's, expected all to be cut by Firebrick")
+    uncut = [
+        number for (name, _), number in (of_steps + of_update).items()
+        if re.match("matmul_entry_lhs_b?f16", name)
+    ]
+    if uncut:
+        faults.append(f"sm_90 bench: {sum(uncut)} products are burn's, expected all to be cut by Firebrick")
     tokens = ROWS * 2 * LENGTH
     return [
         "## Launches of a decode step",

@@ -129,7 +129,8 @@ fn attend<X: Float>(
             // A window may hide everything.
             sums.scale(select(sum > 0.0, 1.0 / sum, 0.0), half, shape.width);
             let place = queries.first + own_row(half);
-            if place < queries.end && UNIT_POS_PLANE % 4 == 0 {
+            let of_four = UNIT_POS_PLANE % 4;
+            if place < queries.end && of_four == 0 {
                 logsum[place * heads + head] =
                     select(sum > 0.0, softmax.largest[half] + sum.ln(), f32::new(NONE));
             }

@@ -318,7 +318,8 @@ impl Joint {
             let head = lane / 4 + comptime!(8 * half);
             if head < heads {
                 let at = plane * heads + head;
-                if lane % 4 == 0 {
+                let of_four = lane % 4;
+                if of_four == 0 {
                     self.largest[at] = softmax.largest[half];
                     self.weights[at] = totals[half];
                 }
@@ -334,6 +335,7 @@ impl Joint {
     }
 
     /// Adds up what the planes found, one after the other.
+    #[allow(clippy::too_many_arguments, reason = "they say where a cube's heads lie")]
     fn write<X: Float>(
         &self,
         parts: &mut [f32],
