@@ -248,37 +248,51 @@ fn attended_back<X: Float>(
 
             let seen = column_stage.seen(tile, tiles.key, window, shape.columns);
             if !seen.none {
-                let mut scores = left.scores(&query_stage, tile, shape);
-                let mut d_weights = d_left.scores(&d_stage, tile, shape);
+                // One sort of sums after the other: the registers are full.
+                let mut weights = left.scores(&query_stage, tile, shape);
                 #[unroll]
                 for at in 0..comptime!(shape.columns / 8) {
-                    let scores = scores.matrices.index_mut(at);
-                    let d_weights = d_weights.matrices.index_mut(at);
+                    let weights = weights.matrices.index_mut(at);
                     #[unroll]
                     for side in 0..2usize {
                         let column = tile % 2 * shape.columns + own_column(at) + side;
-                        let pair = column_stage.pairs[column];
+                        let log = column_stage.pairs[column].extract(0usize);
                         let position = column_stage.positions[column];
                         #[unroll]
                         for half in 0..2usize {
-                            let score = scores[half].extract(side) * scale - pair.extract(0usize);
-                            let mut weight = score.exp();
+                            let mut pair = weights[half];
+                            let mut weight = (pair.extract(side) * scale - log).exp();
                             if !seen.all {
                                 let distance = position - tiles.key - own_row(half) as i32;
                                 let sees = distance >= 0 && distance < signed(window);
                                 weight = select(sees, weight, 0.0);
                             }
-                            let mut weights = scores[half];
-                            weights.insert(side, weight);
-                            scores[half] = weights;
+                            pair.insert(side, weight);
+                            weights[half] = pair;
+                        }
+                    }
+                }
+                let rounded = Factors::<X>::round(&weights, shape.columns);
+                rounded.add_weighted(&d_stage, tile, &mut of_values, shape);
+
+                let mut d_weights = d_left.scores(&d_stage, tile, shape);
+                #[unroll]
+                for at in 0..comptime!(shape.columns / 8) {
+                    let weights = weights.matrices.index(at);
+                    let d_weights = d_weights.matrices.index_mut(at);
+                    #[unroll]
+                    for side in 0..2usize {
+                        let column = tile % 2 * shape.columns + own_column(at) + side;
+                        let mean = column_stage.pairs[column].extract(1usize);
+                        #[unroll]
+                        for half in 0..2usize {
                             let mut d = d_weights[half];
-                            d.insert(side, weight * (d.extract(side) - pair.extract(1usize)));
+                            let weight = weights[half].extract(side);
+                            d.insert(side, weight * (d.extract(side) - mean));
                             d_weights[half] = d;
                         }
                     }
                 }
-                let weights = Factors::<X>::round(&scores, shape.columns);
-                weights.add_weighted(&d_stage, tile, &mut of_values, shape);
                 let d_scores = Factors::<X>::round(&d_weights, shape.columns);
                 d_scores.add_weighted(&query_stage, tile, &mut of_keys, shape);
             }

@@ -141,13 +141,7 @@ impl<X: Float> Stage<X> {
         let lane = UNIT_POS_PLANE as usize;
         let row = tile % 2 * shape.columns + rows + lane % 16;
         let at = row * comptime!(shape.pitch()) + comptime!(2 * step) + lane / 16;
-        let of = MmaDefinition::<X, X, f32>::new(16usize, 8usize, 16usize);
-        of.load_matrix::<Vector<X, Line>, Pair>(
-            &self.lines[at..at + 1],
-            MatrixIdent::A,
-            4usize,
-            false,
-        )
+        self.load(at, MatrixIdent::A, false)
     }
 
     /// Reads two right factors of 16 rows by 8 columns, in which a row of the stage is a column: of 16 rows from `rows`
@@ -162,13 +156,7 @@ impl<X: Float> Stage<X> {
         let lane = UNIT_POS_PLANE as usize;
         let row = tile % 2 * shape.columns + rows + lane % 8 + lane / 16 * 8;
         let at = row * comptime!(shape.pitch()) + comptime!(2 * step) + lane / 8 % 2;
-        let of = MmaDefinition::<X, X, f32>::new(16usize, 8usize, 16usize);
-        of.load_matrix::<Vector<X, Line>, Pair>(
-            &self.lines[at..at + 1],
-            MatrixIdent::B,
-            4usize,
-            false,
-        )
+        self.load(at, MatrixIdent::B, false)
     }
 
     /// Reads two right factors of 16 rows by 8 columns, in which a row of the stage is a row: those of the rows
@@ -183,12 +171,22 @@ impl<X: Float> Stage<X> {
         let lane = UNIT_POS_PLANE as usize;
         let row = tile % 2 * shape.columns + comptime!(OWN * step) + lane % 16;
         let at = row * comptime!(shape.pitch()) + comptime!(2 * numbers) + lane / 16;
+        self.load(at, MatrixIdent::B, true)
+    }
+
+    /// Reads four matrices of 8 by 8 numbers. Each unit names a line of one of them.
+    fn load(
+        &self,
+        line: usize,
+        #[comptime] ident: MatrixIdent,
+        #[comptime] transposed: bool,
+    ) -> Array<Vector<X, Pair>> {
         let of = MmaDefinition::<X, X, f32>::new(16usize, 8usize, 16usize);
         of.load_matrix::<Vector<X, Line>, Pair>(
-            &self.lines[at..at + 1],
-            MatrixIdent::B,
+            &self.lines[line..line + 1],
+            ident,
             4usize,
-            true,
+            transposed,
         )
     }
 }

@@ -1,9 +1,9 @@
 //! Products of few boxes and long sums, as the second product of an MLP is while tokens are sampled: a card has more
 //! multiprocessors than boxes, so the sum is split too. The parts are added up later, always in the same order.
 //!
-//! On an H200 such a product of 64 rows took 21 µs with 4,864 · 896 weights and 36 µs with 9,728 · 2,560, parts added
-//! up, where the cuts of [`cuts`](super::cuts) took 39 and 64 µs. With 160 boxes it was slower than they, and with a
-//! sum of 1,536 numbers as fast (2026-11-27).
+//! On an H200, timed alone, such a product of 64 rows took 21 µs with 4,864 · 896 weights and 36 µs with 9,728 · 2,560,
+//! parts added up, where the cuts of [`cuts`](super::cuts) took 39 and 64 µs. With 160 boxes it was slower than they,
+//! and with a sum of 1,536 numbers as fast (2026-11-27).
 
 use super::{
     fragments::{Fragments, Line, OWN, Pair, Stage, Sums, fetch},
