@@ -2,13 +2,14 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{
-    Activation, AdamWStep, Compute, Frequencies, Heads, Norm, Rotary, adamw, add_product, add_rows,
-    cast_in_columns, column_sums, gated, gated_back, head_backward, head_record, linear, looks,
-    looks_back, scaled_squares,
+    Activation, AdamWStep, Codes, Compute, Frequencies, Heads, Norm, Rotary, adamw, add_product,
+    add_rows, cast_in_columns, column_sums, gated, gated_back, head_backward, head_record, linear,
+    looks, looks_back, scaled_squares, unpacked,
 };
 
 use super::{
     Array, Case,
+    noise::Noise,
     tensors::{in_f32, values, wave},
 };
 use crate::{Failure, Precision, Tolerance};
@@ -22,6 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
         ("operations/looks", Tolerance::SUM, rotated),
         ("operations/linear", Tolerance::PRODUCT, products),
         ("operations/head", Tolerance::FORWARD, head),
+        ("operations/unpacked", Tolerance::ELEMENTWISE, unpacking),
     ];
     let in_f32_only = [
         in_f32("operations/norm_back", Tolerance::SUM, norm_back),
@@ -235,6 +237,38 @@ fn head(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
         if let Some(d_head) = d_head {
             arrays.push(Array::new(format!("∂head, {name}"), values(d_head)?));
         }
+    }
+    Ok(arrays)
+}
+
+/// Unpacks matrices of real widths, and one that fills no vector. The host unpacks them code by code.
+fn unpacking(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for ([inputs, outputs], bits, run) in
+        [([4864, 896], 4, 32), ([1536, 1792], 8, 32), ([264, 131], 4, 24), ([36, 67], 8, 12)]
+    {
+        let form = Codes { bits, run };
+        let half = 1i64 << (bits - 1);
+        let noise = Noise::new(bits as u64).numbers(inputs * outputs);
+        let codes: Vec<i64> = noise.iter().map(|&at| (at * half as f32).floor() as i64).collect();
+        let scales = Noise::new(3).numbers(inputs / run * outputs);
+
+        let mut words = vec![0u32; inputs / form.in_word() * outputs];
+        let mut exact = vec![0.0; inputs * outputs];
+        for (at, code) in codes.into_iter().enumerate() {
+            let (input, output) = (at / outputs, at % outputs);
+            let word = &mut words[input / form.in_word() * outputs + output];
+            *word |= ((code + half) as u32) << (input % form.in_word() * bits);
+            exact[at] = code as f32 * scales[input / run * outputs + output];
+        }
+
+        let words: Vec<i32> = words.into_iter().map(|word| word as i32).collect();
+        let words = TensorData::new(words, [inputs / form.in_word(), outputs]);
+        let words = Tensor::<2, Int>::from_data(words, device);
+        let scales = Tensor::<1>::from_data(scales.as_slice(), device);
+        let found = unpacked(words, scales, form, compute(precision).dtype());
+        let name = format!("{inputs}×{outputs} in {bits} bits");
+        arrays.push(Array::with_expected(name, values(found)?, exact));
     }
     Ok(arrays)
 }
