@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 
-use memchr::{memchr3, memmem};
+use memchr::{memchr, memchr3, memmem, memrchr};
 
-use super::{join, tidy};
+use super::{
+    formula::{Formula, Formulas},
+    join, prose, sentence, tidy,
+};
 
 /// A box that isn't inside another one.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,8 +32,7 @@ pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, St
         let content = tidy::trim(text, boxed.content.clone());
         // A box inside a longer answer belongs to that answer.
         let mut piece = tidy::read(text, content.clone(), false).replace("\\boxed{", "{");
-        // An empty box is a form to fill in (“put it into `\boxed{}`”), not an answer.
-        if piece.is_empty() {
+        if is_form(&piece) {
             continue;
         }
         if !piece.contains('%') && tidy::percent_follows(text, boxed.end, within.end) {
@@ -69,6 +71,7 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
         at -= 1;
     }
     let (mut open, mut stack, mut closed) = (vec![], vec![], Vec::<Boxed>::new());
+    let mut formulas: Option<Vec<Formula>> = None;
     while let Some(found) = memchr3(b'\\', b'{', b'}', &bytes[at..]) {
         at += found;
         match bytes[at] {
@@ -101,8 +104,13 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
                         at = content;
                     }
                     Some(Argument::Bare(content)) => {
-                        closed.truncate(closed.partition_point(|before| before.end <= at));
-                        closed.push(Boxed { command: at, end: content.end, content });
+                        let formulas = formulas.get_or_insert_with(|| {
+                            Formulas::new(text, within.clone()).collect()
+                        });
+                        if in_mathematics(text, &within, at, formulas) {
+                            closed.truncate(closed.partition_point(|before| before.end <= at));
+                            closed.push(Boxed { command: at, end: content.end, content });
+                        }
                         at = name;
                     }
                     // An odd backslash escapes a brace.
@@ -122,6 +130,53 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
     }
     closed
 }
+
+/// Tells whether a box is a form to fill in and no answer: `\boxed{}`, `\boxed{...}`, `\boxed{\text{answer}}`.
+fn is_form(piece: &str) -> bool {
+    const NOTHING: [&str; 21] = [
+        "\\,", "\\;", "\\:", "\\!", "\\ ", "\\_", "\\quad", "\\qquad", "\\text{", "\\textbf{", "\\textit{",
+        "\\mathrm{", "\\ldots", "\\dots", "\\cdots", "\\square", "\\Box", "~", "{", "}", "…",
+    ];
+    let nothing = |c: char| c.is_whitespace() || matches!(c, '.' | '_' | '?');
+    let mut rest = piece;
+    loop {
+        rest = rest.trim_start_matches(nothing);
+        match NOTHING.iter().find_map(|known| rest.strip_prefix(known)) {
+            Some(shorter) => rest = shorter,
+            None => break,
+        }
+    }
+    let word = rest.trim_end_matches(|c: char| c == '}' || nothing(c)).trim_end();
+    ["", "answer", "your answer", "the answer", "final answer", "your final answer"]
+        .iter()
+        .any(|known| word.eq_ignore_ascii_case(known))
+}
+
+/// Tells whether a box without braces stands in mathematics: in a formula, after an operator, or on a line of
+/// nothing else. In prose `\boxed` is only the name of the command, as in “I used \boxed twice”.
+fn in_mathematics(text: &str, within: &Range<usize>, at: usize, formulas: &[Formula]) -> bool {
+    let next = formulas.partition_point(|formula| formula.inner.end < at);
+    if formulas.get(next).is_some_and(|formula| formula.inner.contains(&at)) {
+        return true;
+    }
+
+    if text[..at].trim_end_matches(' ').ends_with(prose::operator) {
+        return true;
+    }
+
+    // A line that is longer than what is read of it is prose.
+    let bytes = text.as_bytes();
+    let (from, to) = (at.saturating_sub(LINE).max(within.start), within.end.min(at + LINE));
+    let start = memrchr(b'\n', &bytes[from..at]).map(|newline| from + newline + 1);
+    let end = memchr(b'\n', &bytes[at..to]).map(|newline| at + newline);
+    let start = start.or((from == within.start).then_some(from));
+    let end = end.or((to == within.end).then_some(to));
+    let (Some(start), Some(end)) = (start, end) else { return false };
+    sentence::is_maths(text, start..end)
+}
+
+/// The bytes on both sides of a box that are read to tell a line of mathematics from prose.
+const LINE: usize = 200;
 
 enum Argument {
     /// The argument has a brace, and begins after it at this place.

@@ -43,7 +43,10 @@ fn the_last_box_wins() {
             (r"\boxed {5}", Some("5")),
             (r"$\boxed 5$", Some("5")),
             (r"$\boxed\frac12$", Some(r"\frac12")),
-            (r"\boxed 17 apples", Some("17")),
+            (r"$\boxed 17$ apples", Some("17")),
+            (r"\[ x = \boxed 9 \]", Some("9")),
+            (r"x = 4 + 5 = \boxed 9 as asked", Some("9")),
+            ("Thus\n\\boxed\\frac12\nas asked", Some(r"\frac12")),
             (r"\framebox[2cm]{7}", Some("7")),
             (r"\boxed{\boxed{\fbox{9}}}", Some("9")),
             (r"\boxed{x = \boxed{3}}", Some("x = {3}")),
@@ -60,6 +63,16 @@ fn the_last_box_wins() {
             (r"\boxed{}", None),
             (r"\boxed", None),
             (r"the boxed 5 is here: 7", Some("7")),
+            // In prose the command is a word, and a box that waits for an answer is a form.
+            (r"It is \boxed{31}. I used \boxed as asked.", Some("31")),
+            (r"The answer is 31, and I used \boxed 2 times.", Some("31")),
+            (r"I used \boxed a lot", None),
+            (r"The \fbox command. The answer is $4$.", Some("4")),
+            ("Answer: 4\n\\boxed is for answers", Some("4")),
+            (r"\boxed{31} is in the form \boxed{...}", Some("31")),
+            (r"\boxed{31} is in \boxed{\text{answer}}, as asked", Some("31")),
+            (r"\boxed{31}, not \boxed{\ } or \boxed{?}", Some("31")),
+            (r"The sign is \boxed{<}", Some("<")),
         ],
     );
 }
