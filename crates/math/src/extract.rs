@@ -6,8 +6,8 @@
 //!
 //! 1. **The turn.** The text ends where the model's turn ends (`<|im_end|>`, `</s>`, …); the rest is not the
 //!    model's own. If there is a `</think>`, only the text after the last one is searched. If no answer is found
-//!    there, the text has none: an intermediate result is no answer. A `<think>` that was never closed changes
-//!    nothing.
+//!    there, the text has none: an intermediate result is no answer. For the same reason a text has no answer if it
+//!    breaks off after a `<think>`.
 //! 2. **The last box** (`\boxed{…}`, `\fbox{…}`, `\framebox{…}`) wins over everything else, wherever it stands,
 //!    because a box has no other use. Braces are matched, with escapes understood. A box without braces
 //!    (`\boxed 5`) counts. A box that is never closed counts if no box is closed. An empty box doesn't count. A
@@ -35,7 +35,6 @@
 //! 64 KiB.
 
 mod boxes;
-mod choice;
 mod formula;
 mod join;
 mod last;
@@ -61,7 +60,7 @@ pub enum Extraction {
     /// number.
     #[default]
     Auto,
-    /// The last box only. A response without a box has no answer.
+    /// The last box only. A response without a box after its thoughts has no answer.
     Boxed,
     /// The last box after the end of the reasoning (`</think>` or `###Response`). A response without one has no
     /// answer.
@@ -98,22 +97,19 @@ pub(crate) enum Place {
     Number,
     /// The answer is the whole text.
     Whole,
-    /// The answer is the letter of a choice, wherever that stood.
-    Letter,
 }
 
-/// Finds the answer of `text`, if it gives one. With `choices`, the answer is one of them: the choice in the last
-/// box, after the last marker, or in a short text. Mathematics is then no answer.
-pub(crate) fn extract(text: &str, extraction: Extraction, choices: &[String]) -> Option<Answer> {
+/// Finds the answer of `text`, if it gives one.
+pub(crate) fn extract(text: &str, extraction: Extraction) -> Option<Answer> {
     let turn = tidy::turn(text);
     let part = match extraction {
-        Extraction::AfterThinking => tidy::after_last(text, turn, &["</think>", "###Response"])?,
-        Extraction::Boxed | Extraction::Bare => turn,
-        _ => tidy::after_last(text, turn.clone(), &["</think>"]).unwrap_or(turn),
+        Extraction::Bare => turn,
+        Extraction::AfterThinking => {
+            let part = tidy::after_last(text, turn, &["</think>", "###Response"])?;
+            tidy::after_thoughts(text, part)?
+        }
+        _ => tidy::after_thoughts(text, turn)?,
     };
-    if !choices.is_empty() {
-        return letter(text, part, extraction, choices);
-    }
     if extraction == Extraction::Bare {
         return bare(text, part);
     }
@@ -207,32 +203,6 @@ fn spell(found: Option<(Range<usize>, String)>, place: Place, why: &'static str)
     let (range, read) = found?;
     answer(range, read, place, why)
 }
-
-/// Finds the choice in the last box, or else after the last marker, or else in a short text.
-fn letter(
-    text: &str,
-    part: Range<usize>,
-    extraction: Extraction,
-    choices: &[String],
-) -> Option<Answer> {
-    let named = |within, why| spell(choice::letter(text, within, choices), Place::Letter, why);
-    if let Some((range, _)) = boxes::last(text, part.clone()) {
-        return named(range, "the letter in the last box");
-    }
-    if matches!(extraction, Extraction::Boxed | Extraction::AfterThinking) {
-        return None;
-    }
-    if let Some(field) = marker::last(text, part.clone()) {
-        return named(field.range, "the letter after the last answer marker");
-    }
-    let range = tidy::trim(text, part);
-    let line = text[range.clone()].rfind('\n').map_or(range.start, |at| range.start + at + 1);
-    let within = if range.len() <= SHORT { range } else { line..range.end };
-    (within.len() <= SHORT).then(|| named(within, "the last letter of a short text"))?
-}
-
-/// The longest text, or last line of a text, in which a letter without a marker counts, in bytes.
-const SHORT: usize = 200;
 
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,16 @@
 
 use firebrick_core::{Completion, Prompt, Score};
 
-use crate::{judgement::Verdict, verifier::Verifier};
+use crate::{extract::Extraction, judgement::Verdict, verifier::Verifier};
 
 impl firebrick_core::Verifier for Verifier {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        // A template may open the thoughts, and a completion that never ends them is all thought.
+        let thinking = prompt.text.trim_end().ends_with("<think>");
+        if thinking && self.extraction != Extraction::Bare && !completion.text.contains("</think>")
+        {
+            return Score::none(firebrick_core::Verdict::Unparsable);
+        }
         let judgement = self.judge(&prompt.reference, &completion.text);
         let extracted = judgement.extracted.map(|span| span.text).unwrap_or_default();
         match judgement.verdict {
@@ -48,6 +54,20 @@ mod tests {
             let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
             let completion = Completion::of_text(text);
             assert_eq!(Verifier::default().score(&prompt, &completion), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn thoughts_that_the_prompt_opened_have_to_end() {
+        let prompt =
+            Prompt { text: "4?<think>\n".into(), reference: "4".into(), ..Prompt::default() };
+        for (text, expected) in [
+            (r"Perhaps \boxed{4}", Score::none(firebrick_core::Verdict::Unparsable)),
+            (r"Perhaps \boxed{5}</think> \boxed{4}", Score::right("4")),
+            ("<think>4</think> 4", Score::right("4")),
+        ] {
+            let score = Verifier::default().score(&prompt, &Completion::of_text(text));
+            assert_eq!(score, expected, "{text}");
         }
     }
 }

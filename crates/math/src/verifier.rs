@@ -28,8 +28,6 @@ pub struct Verifier {
     pub extraction: Extraction,
     /// The place of the answer in a gold text.
     pub gold: Gold,
-    /// The letters of a multiple-choice question; empty for other questions.
-    pub choices: Vec<String>,
     /// The number of places after the point that have to agree if one side is a decimal number.
     pub precision: u32,
     /// True if the names of variables count. Otherwise variables are matched by their order.
@@ -50,7 +48,6 @@ impl Default for Verifier {
         Verifier {
             extraction: Extraction::Auto,
             gold: Gold::Bare,
-            choices: vec![],
             precision: 6,
             strict_names: true,
             relation_for_set: true,
@@ -76,7 +73,7 @@ pub enum Gold {
 impl Verifier {
     /// Judges `response` against `gold`.
     pub fn judge(&self, gold: &str, response: &str) -> Judgement {
-        let Some(answer) = extract::extract(response, self.extraction, &self.choices) else {
+        let Some(answer) = extract::extract(response, self.extraction) else {
             return Judgement::none(Verdict::Unparsable, "the response has no answer");
         };
         let gold_extraction = match self.gold {
@@ -84,7 +81,7 @@ impl Verifier {
             Gold::Bare => Extraction::Bare,
             Gold::Solution => self.extraction,
         };
-        let Some(gold) = extract::extract(gold, gold_extraction, &self.choices) else {
+        let Some(gold) = extract::extract(gold, gold_extraction) else {
             return Judgement {
                 extracted: Some(answer.span),
                 ..Judgement::none(Verdict::Error, "the gold text has no answer")
@@ -116,10 +113,6 @@ impl Verifier {
 
     /// Compares two answers that are extracted already.
     fn compare(&self, gold: &str, response: &str) -> Finding {
-        if !self.choices.is_empty() && self.is_choice(gold) {
-            let same = bare_text(gold) == bare_text(response);
-            return Finding::texts(same, gold, response, "choices are compared as letters");
-        }
         if let (Some(a), Some(b)) = (Decimal::parse(gold), Decimal::parse(response)) {
             let integers = !gold.contains('.') && !response.contains('.');
             if a == b || integers {
@@ -209,11 +202,6 @@ impl Verifier {
         };
         let mut numbers = terms.iter().filter(|term| is_number(term));
         numbers.any(|term| matches!(self.decide(gold, term, budget), Decision::Equal(_)))
-    }
-
-    fn is_choice(&self, gold: &str) -> bool {
-        let gold = bare_text(gold);
-        self.choices.iter().any(|choice| choice.to_lowercase() == gold)
     }
 }
 

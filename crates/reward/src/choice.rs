@@ -1,26 +1,27 @@
 //! The verifier `Choice`, for the letter of a multiple-choice question.
 
+mod formula;
 mod marker;
 
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 use serde::{Deserialize, Serialize};
 
-use crate::text::last_box;
+use crate::text::{after_thoughts, boxes};
 
 /// The longest last line, in bytes, that is taken for a statement of the answer.
 const MAX_LINE: usize = 1024;
 
 /// The verifier for the letter of a multiple-choice question.
 ///
-/// The answer is looked for in three places. The first place that names a letter decides:
+/// The answer is looked for in three places after the thoughts. The first place that names a letter decides:
 ///
-/// 1. the last `\boxed{…}`, if it begins with the letter;
+/// 1. the last `\boxed{…}` that holds the letter alone or with its mark (`B`, `(B) 42`, `\text{B. Paris}`);
 /// 2. the text behind the last answer marker, such as `Answer:`, `the correct option is`, `答案：` or `Respuesta:`,
 ///    in any dress (`**(B)**`, `\text{B}`, `Option B`);
 /// 3. the last line that isn't blank, if it is short, has no such marker, and names just one letter.
 ///
-/// A letter stands alone: the `B` of `Bob` is no letter, nor is the `A` of `A triangle`. A completion that names
-/// two letters (`Answer: A or B`) has named none. Full-width letters count as the Latin letters in their place,
+/// A letter stands alone: the `B` of `Bob` is no letter, nor is the `A` of `A triangle`, nor the `E` of `E=mc^2`. A
+/// completion that names two letters (`Answer: A or B`) has named none. Full-width letters count as the Latin letters in their place,
 /// and so do the Arabic and Bengali letters that translated questions use.
 ///
 /// The reference is the letter, bare or in any of these forms.
@@ -57,7 +58,7 @@ impl Verifier for Choice {
             return Score::none(Verdict::Error);
         };
         let letters = Letters { names: &self.letters, lowercase: self.lowercase };
-        match letters.find(&completion.text) {
+        match after_thoughts(prompt, &completion.text).and_then(|text| letters.find(text)) {
             None => Score::none(Verdict::Unparsable),
             Some(found) if found.choice == expected.choice => Score::right(found.text),
             Some(found) => Score::wrong(found.text),
@@ -85,7 +86,7 @@ struct Found<'text> {
 
 impl Letters<'_> {
     fn find<'text>(self, text: &'text str) -> Option<Found<'text>> {
-        let boxed = last_box(text).and_then(|inside| self.leading(&text[inside]));
+        let boxed = boxes(text).into_iter().rev().find_map(|inside| self.in_box(&text[inside]));
         if let Some(found) = boxed {
             return self.only(found);
         }
@@ -98,7 +99,19 @@ impl Letters<'_> {
 
     /// Finds the letter that a text begins with. Dress and words like `option` are left aside.
     fn leading(self, text: &str) -> Option<Found<'_>> {
-        self.at(marker::undressed(text))
+        let bare = marker::undressed(text);
+        let dress = &text[..text.len() - bare.len()];
+        let found = self.at(bare)?;
+        let in_maths = ["$", r"\(", r"\["].iter().any(|open| dress.contains(open));
+        let named = !in_maths || formula::is_alone_or_marked(dress, found.rest);
+        (named && !formula::goes_on(dress, found.rest)).then_some(found)
+    }
+
+    /// Finds the letter that a box holds. Most boxes hold mathematics, whose first letter names no choice.
+    fn in_box(self, text: &str) -> Option<Found<'_>> {
+        let found = self.leading(text)?;
+        let dress = &text[..text.len() - found.text.len() - found.rest.len()];
+        formula::is_alone_or_marked(dress, found.rest).then_some(found)
     }
 
     /// Returns the letter, unless another letter follows as an alternative.
@@ -123,17 +136,28 @@ impl Letters<'_> {
             return Some(found);
         }
         let mut only: Option<Found<'_>> = None;
-        let mut before = ' ';
-        for (place, c) in line.char_indices() {
-            let lowercase = self.lowercase && before == '(';
+        for (place, _) in line.char_indices() {
+            let before = &line[..place];
+            let lowercase = self.lowercase && before.ends_with('(');
             let found = Letters { lowercase, ..self }.at(&line[place..]);
-            if let Some(found) = found.filter(|_| !continues(before)) {
+            let named = |found: &Found<'_>| match formula::around(line, place) {
+                Some(inside) => {
+                    let behind = line.len() - inside.end;
+                    let opening = self.in_box(&line[inside]);
+                    opening.is_some_and(|first| first.rest.len() + behind == found.rest.len())
+                }
+                None => {
+                    !before.ends_with(continues)
+                        && !formula::leads_to(before)
+                        && !formula::goes_on(before, found.rest)
+                }
+            };
+            if let Some(found) = found.filter(named) {
                 if only.is_some_and(|other| other.choice != found.choice) {
                     return None;
                 }
                 only = Some(found);
             }
-            before = c;
         }
         only
     }
@@ -175,15 +199,20 @@ fn continues(c: char) -> bool {
 /// Tells whether an `A` is the article, or an `I` the pronoun: a word in small letters follows, and not a word
 /// that goes on about the answer.
 fn is_word(letter: &str, rest: &str) -> bool {
-    const GOES_ON: [&str; 14] = [
-        "is", "as", "because", "since", "for", "which", "due", "where", "that", "and", "or", "but",
-        "by", "with",
-    ];
-    let word = rest
-        .strip_prefix(' ')
-        .map(|rest| &rest[..rest.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(rest.len())]);
-    matches!(letter, "A" | "a" | "I")
-        && word.is_some_and(|word| !word.is_empty() && !GOES_ON.contains(&word))
+    let word = word_after(rest);
+    matches!(letter, "A" | "a" | "I") && !word.is_empty() && !GOES_ON.contains(&word)
+}
+
+/// Words that go on about the answer after its letter.
+const GOES_ON: [&str; 14] = [
+    "is", "as", "because", "since", "for", "which", "due", "where", "that", "and", "or", "but",
+    "by", "with",
+];
+
+/// Returns the word in small letters after a space, empty if there is none.
+fn word_after(rest: &str) -> &str {
+    let rest = rest.strip_prefix(' ').unwrap_or_default();
+    &rest[..rest.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(rest.len())]
 }
 
 /// Returns the Latin letter that another script's letter stands for, or the character itself.
@@ -212,6 +241,25 @@ mod tests {
         for (text, expected) in [
             (r"A or C? $\boxed{\text{(B)}}$, as A: no", Right),
             (r"\boxed{42}, so the answer is (B).", Right),
+            (r"Because \boxed{A=mc^2}, the answer is B.", Right),
+            (r"\boxed{A \cup C} holds.\n\nAnswer: B", Right),
+            (r"\boxed{B}, since \boxed{C_1 = 2} and \boxed{A(x)=2x}", Right),
+            (r"Answer: B, as $\boxed{\text{A} \cap \text{C}}$", Right),
+            (r"Answer: B. Check: \boxed{(A) \to (C)}, \boxed{\mathbf{A} x = b}, \boxed{D'}", Right),
+            (r"\boxed{B \subset A}", Unparsable),
+            (r"Answer: $B \in A$", Unparsable),
+            (r"The answer is B = 2A.", Unparsable),
+            (r"\boxed{B. 12}", Right),
+            (r"\boxed{\text{(B) } 12\%}", Right),
+            (r"\boxed{\textbf{(B)}\ \frac12}", Right),
+            (r"\boxed{\textbf{(B)} -3}", Right),
+            (r"\boxed{\text{B: Paris}}", Right),
+            (r"\boxed{\text{B is right}}", Right),
+            (r"\boxed{\text{Option B}}", Right),
+            (r"\boxed{B Major}", Unparsable),
+            ("<answer>B</answer>", Right),
+            ("<think>\\boxed{A}?</think>The answer is B.", Right),
+            ("<think>The answer is B.", Unparsable),
             ("Answer: A\nNo.\n**Answer:** **B**", Right),
             ("Answer: A\nFinal answer is C", Wrong),
             ("The correct option is therefore option B: 42", Right),
@@ -254,6 +302,13 @@ mod tests {
             ("So it must be B.", Right),
             ("A line through B", Right),
             ("Between A and B", Unparsable),
+            (r"It follows that $x \in A$ holds for B", Right),
+            ("We get $P(A) = C/2$", Unparsable),
+            (r"Here $E = mc^2$, so B", Right),
+            (r"\boxed{B x + c}", Unparsable),
+            (r"It is $2 B x$.", Unparsable),
+            (r"It is $\text{B}$, not \(x A\).", Right),
+            ("It costs $5, so B", Right),
             ("B it is\nSee?", Unparsable),
             ("No valid answer here", Unparsable),
             ("", Unparsable),

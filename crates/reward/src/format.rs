@@ -3,10 +3,7 @@
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 use serde::{Deserialize, Serialize};
 
-use crate::text::last_box;
-
-const OPEN: &str = "<think>";
-const CLOSE: &str = "</think>";
+use crate::text::{CLOSE, OPEN, after_thoughts, boxes, opens_thoughts};
 
 /// The verifier that gives marks for form, whatever the answer is.
 ///
@@ -14,7 +11,7 @@ const CLOSE: &str = "</think>";
 /// all, and wrong otherwise. The reference is not read. To want no property is an error.
 ///
 /// Thoughts do not count: the box and the answer line are looked for after the last `</think>`, or in the whole
-/// completion if there is none.
+/// completion if it has no thoughts. In thoughts that break off there is neither.
 ///
 /// ```
 /// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
@@ -50,14 +47,14 @@ impl Default for Format {
 impl Verifier for Format {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
         let text = &completion.text;
-        let answer = text.rfind(CLOSE).map_or(text.as_str(), |at| &text[at + CLOSE.len()..]);
+        let answer = after_thoughts(prompt, text).unwrap_or_default();
         let boxed = end_of_box(answer);
         let line = end_of_answer_line(answer);
         let either = !self.boxed && !self.answer_line;
         let end =
             boxed.filter(|_| self.boxed || either).max(line.filter(|_| self.answer_line || either));
         let properties = [
-            (self.think, thinks_first(&prompt.text, text)),
+            (self.think, thinks_first(prompt, text)),
             (self.boxed, boxed.is_some()),
             (self.answer_line, line.is_some()),
             (self.nothing_after, end.is_some_and(|end| is_closing(&answer[end..]))),
@@ -72,9 +69,9 @@ impl Verifier for Format {
     }
 }
 
-fn thinks_first(prompt: &str, text: &str) -> bool {
-    let open_in_prompt = prompt.trim_end().ends_with(OPEN);
-    let thoughts = if open_in_prompt { Some(text) } else { text.trim_start().strip_prefix(OPEN) };
+fn thinks_first(prompt: &Prompt, text: &str) -> bool {
+    let opened = opens_thoughts(prompt);
+    let thoughts = if opened { Some(text) } else { text.trim_start().strip_prefix(OPEN) };
     thoughts.and_then(|thoughts| thoughts.split_once(CLOSE)).is_some_and(|(thoughts, answer)| {
         let again = |text: &str| text.contains(OPEN) || text.contains(CLOSE);
         !again(thoughts) && !again(answer) && !answer.trim().is_empty()
@@ -83,7 +80,7 @@ fn thinks_first(prompt: &str, text: &str) -> bool {
 
 /// Finds the end of the last box, if there is something in it.
 fn end_of_box(text: &str) -> Option<usize> {
-    let inside = last_box(text)?;
+    let inside = boxes(text).pop()?;
     (!text[inside.clone()].trim().is_empty()).then_some(inside.end + 1)
 }
 
@@ -163,6 +160,8 @@ mod tests {
             ("The answer: 7", [0.0, 0.0, 0.0]),
             ("Answer: $\\boxed{7}$ m", [0.5, 1.0, 1.0]),
             ("Änswer: 7", [0.0, 0.0, 0.0]),
+            ("<think>Perhaps \\boxed{7}", [0.0, 0.0, 0.0]),
+            ("<think>Perhaps\nAnswer: 7", [0.0, 0.0, 0.0]),
         ] {
             assert_eq!(credit(boxed, "", text), in_box, "{text:?}");
             assert_eq!(credit(line, "", text), on_line, "{text:?}");

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use firebrick_core::Prompt;
+
 /// Returns the last `count` characters of a text, or all of it if it has fewer.
 pub(crate) fn last_characters(text: &str, count: usize) -> &str {
     match text.char_indices().rev().nth(count.saturating_sub(1)) {
@@ -10,16 +12,35 @@ pub(crate) fn last_characters(text: &str, count: usize) -> &str {
     }
 }
 
-/// Finds the bytes inside the last `\boxed{…}` or `\fbox{…}` that is closed. If boxes are nested, the outer box
-/// counts.
+/// Returns the part of a completion after its thoughts: all of it if it has none. Returns `None` if the completion
+/// breaks off within its thoughts, whoever opened them, because whatever stands there is no answer.
+pub(crate) fn after_thoughts<'text>(prompt: &Prompt, text: &'text str) -> Option<&'text str> {
+    let Some(end) = text.rfind(CLOSE) else {
+        return (!opens_thoughts(prompt) && !text.contains(OPEN)).then_some(text);
+    };
+    let answer = &text[end + CLOSE.len()..];
+    (!answer.contains(OPEN)).then_some(answer)
+}
+
+/// Tells whether a prompt ends in the tag that opens the thoughts.
+pub(crate) fn opens_thoughts(prompt: &Prompt) -> bool {
+    prompt.text.trim_end().ends_with(OPEN)
+}
+
+/// The tag that opens thoughts.
+pub(crate) const OPEN: &str = "<think>";
+/// The tag that ends them.
+pub(crate) const CLOSE: &str = "</think>";
+
+/// Finds the bytes inside each `\boxed{…}` or `\fbox{…}` that is closed and in no other such box, in their order.
 ///
 /// Escaped braces do not count. The search takes one pass, whatever the text: an unterminated box costs nothing.
-pub(crate) fn last_box(text: &str) -> Option<Range<usize>> {
+pub(crate) fn boxes(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let mut depth = 0_usize;
     // Each entry is the place where the content of an open box begins, and the depth of its braces.
     let mut open: Vec<(usize, usize)> = vec![];
-    let mut last = None;
+    let mut closed: Vec<Range<usize>> = vec![];
     let mut at = 0;
     while let Some(step) = memchr::memchr3(b'\\', b'{', b'}', &bytes[at..]) {
         at += step;
@@ -36,14 +57,15 @@ pub(crate) fn last_box(text: &str) -> Option<Range<usize>> {
             (b'{', _) => depth += 1,
             _ => {
                 if let Some((start, _)) = open.pop_if(|(_, of)| *of == depth) {
-                    last = Some(start..at);
+                    closed.truncate(closed.partition_point(|inner| inner.end < start));
+                    closed.push(start..at);
                 }
                 depth = depth.saturating_sub(1);
             }
         }
         at += 1;
     }
-    last
+    closed
 }
 
 #[cfg(test)]
@@ -51,19 +73,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_closed_box_counts() {
+    fn closed_boxes_count() {
         for (text, inside) in [
-            (r"\boxed{1} \fbox{2}", Some("2")),
-            (r"\boxed{1} \boxed{2", Some("1")),
-            (r"\boxed{\boxed{1}}", Some(r"\boxed{1}")),
-            (r"\boxed{\{1\}}", Some(r"\{1\}")),
-            (r"} {\boxed{\frac{1}{2}} {", Some(r"\frac{1}{2}")),
-            (r"\boxed{1\\}", Some(r"1\\")),
-            (r"\boxed{\é}\", Some(r"\é")),
-            (r"\boxed 1", None),
-            ("", None),
+            (r"\boxed{1} \fbox{2}", &["1", "2"][..]),
+            (r"\boxed{1} \boxed{2", &["1"]),
+            (r"\boxed{1} \boxed{\boxed{2}, \fbox{3}}", &["1", r"\boxed{2}, \fbox{3}"]),
+            (r"\boxed{\{1\}}", &[r"\{1\}"]),
+            (r"} {\boxed{\frac{1}{2}} {", &[r"\frac{1}{2}"]),
+            (r"\boxed{1\\}", &[r"1\\"]),
+            (r"\boxed{\é}\", &[r"\é"]),
+            (r"\boxed 1", &[]),
+            ("", &[]),
         ] {
-            assert_eq!(last_box(text).map(|range| &text[range]), inside, "{text}");
+            let found: Vec<&str> = boxes(text).into_iter().map(|range| &text[range]).collect();
+            assert_eq!(found, inside, "{text}");
+        }
+    }
+
+    #[test]
+    fn thoughts_that_break_off_leave_no_answer() {
+        let opened = Prompt { text: "Why?<think>\n".into(), ..Prompt::default() };
+        for (text, free, within) in [
+            ("7", Some("7"), None),
+            ("a</think>7", Some("7"), Some("7")),
+            ("<think>a</think>7", Some("7"), Some("7")),
+            ("7<think>a", None, None),
+            ("a</think>7<think>b", None, None),
+        ] {
+            assert_eq!(after_thoughts(&Prompt::default(), text), free, "{text}");
+            assert_eq!(after_thoughts(&opened, text), within, "{text}");
         }
     }
 }

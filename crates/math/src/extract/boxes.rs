@@ -104,9 +104,8 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
                         at = content;
                     }
                     Some(Argument::Bare(content)) => {
-                        let formulas = formulas.get_or_insert_with(|| {
-                            Formulas::new(text, within.clone()).collect()
-                        });
+                        let formulas = formulas
+                            .get_or_insert_with(|| Formulas::new(text, within.clone()).collect());
                         if in_mathematics(text, &within, at, formulas) {
                             closed.truncate(closed.partition_point(|before| before.end <= at));
                             closed.push(Boxed { command: at, end: content.end, content });
@@ -134,8 +133,27 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
 /// Tells whether a box is a form to fill in and no answer: `\boxed{}`, `\boxed{...}`, `\boxed{\text{answer}}`.
 fn is_form(piece: &str) -> bool {
     const NOTHING: [&str; 21] = [
-        "\\,", "\\;", "\\:", "\\!", "\\ ", "\\_", "\\quad", "\\qquad", "\\text{", "\\textbf{", "\\textit{",
-        "\\mathrm{", "\\ldots", "\\dots", "\\cdots", "\\square", "\\Box", "~", "{", "}", "…",
+        "\\,",
+        "\\;",
+        "\\:",
+        "\\!",
+        "\\ ",
+        "\\_",
+        "\\quad",
+        "\\qquad",
+        "\\text{",
+        "\\textbf{",
+        "\\textit{",
+        "\\mathrm{",
+        "\\ldots",
+        "\\dots",
+        "\\cdots",
+        "\\square",
+        "\\Box",
+        "~",
+        "{",
+        "}",
+        "…",
     ];
     let nothing = |c: char| c.is_whitespace() || matches!(c, '.' | '_' | '?');
     let mut rest = piece;

@@ -36,6 +36,13 @@ pub(super) fn turn(text: &str) -> Range<usize> {
     0..text.len()
 }
 
+/// Returns the text after the thoughts: all of it if nothing in it is a thought. Returns `None` if the text breaks off
+/// within a thought, whose last box or number is no answer.
+pub(super) fn after_thoughts(text: &str, within: Range<usize>) -> Option<Range<usize>> {
+    let after = after_last(text, within.clone(), &["</think>"]).unwrap_or(within);
+    memmem::find(text[after.clone()].as_bytes(), b"<think>").is_none().then_some(after)
+}
+
 /// Returns the text in `within` after the last of `ends`, if one occurs.
 pub(super) fn after_last(text: &str, within: Range<usize>, ends: &[&str]) -> Option<Range<usize>> {
     let part = text[within.clone()].as_bytes();

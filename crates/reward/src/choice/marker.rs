@@ -19,7 +19,7 @@ static MARKER: LazyLock<Regex> = LazyLock::new(|| {
         r"(?:الإجابة|الجواب|إجابة)(?:\s(?:النهائية|النهائي|الصحيحة|الصحيح))?",
     ]
     .join("|");
-    let link = r"(?:[:：ঃ]|(?:is|are|was|be)(?-u:\b)|是|为|為|は|هي|هو)";
+    let link = r"(?:[:=：ঃ]|(?:is|are|was|be)(?-u:\b)|是|为|為|は|هي|هو)";
     Regex::new(&format!(r"(?i)(?:{words})[\s*_]*{link}|[故应應该該][选選]择?|答案选"))
         .expect("the pattern is a constant")
 });

@@ -66,7 +66,7 @@ fn describe(rule: &Rule) -> String {
         Rule::Math(verifier) => verifier,
         Rule::Text { mode, .. } => return format!("{}: compared as text", mode.name()),
     };
-    let Verifier { extraction, gold, choices, precision, .. } = verifier;
+    let Verifier { extraction, gold, precision, .. } = verifier;
     let place = match extraction {
         Extraction::Auto => "the last box, else the last answer marker, else the last formula",
         Extraction::Boxed => "the last box",
@@ -78,9 +78,6 @@ fn describe(rule: &Rule) -> String {
     let mut text = format!("math: the answer is in {place}; decimals agree to {precision} places");
     if *gold == Gold::Solution {
         text += "; the gold answer is extracted likewise";
-    }
-    if !choices.is_empty() {
-        text += &format!("; the choices are {}", choices.join(", "));
     }
     for (option, what) in [
         (!verifier.strict_names, "; names of variables don't count"),

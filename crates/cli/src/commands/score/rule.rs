@@ -127,7 +127,6 @@ impl Rule {
             Rule::Math(math::Verifier {
                 extraction,
                 gold,
-                choices: options.choices.clone().unwrap_or_default(),
                 precision: options.precision.unwrap_or(default.precision),
                 strict_names: options.strict.unwrap_or(default.strict_names),
                 relation_for_set: options
@@ -141,6 +140,11 @@ impl Rule {
             })
         };
         let text = |verifier| Rule::Text { mode, verifier };
+        // Choices make a question one of multiple choice, which mathematics can't judge.
+        if mode == Mode::Math && options.choices.is_some() {
+            let lowercase = options.lowercase.or(Some(true));
+            return Rule::new(Mode::Choice, &Options { lowercase, ..options.clone() });
+        }
         Some(match mode {
             Mode::Math => math(Extraction::Auto, Gold::Bare),
             Mode::Boxed => math(Extraction::Boxed, Gold::Bare),
