@@ -21,13 +21,16 @@
 //! | `28 %` | `0.28` | the same: per cent is a value |
 //! | `3:4` | `6:8` | not: a ratio is given by its terms |
 //! | `90°` | `90`, `π/2` | the same: degree signs do not count, and an angle is an angle |
+//! | `f(n) = n + 1` | `f(n) = n + 1, n ≥ 1` | the same: the range of a letter does not count if one side lacks it |
+//! | `3:30 pm` | `3:30`, `15:30` | the same: the half of the day does not count if one side lacks it |
 //! | `1 ± √2` | `1 + √2, 1 - √2` | the same: both signs are two values |
 
 mod name;
 
-use std::{borrow::Cow, collections::HashSet};
+use std::{borrow::Cow, collections::HashSet, slice};
 
 use num_rational::BigRational;
+use num_traits::ToPrimitive as _;
 
 use self::name::is_name;
 use crate::{
@@ -35,6 +38,7 @@ use crate::{
     budget::Budget,
     expr::{Expr, Function},
     judgement::Certainty,
+    moment::Moment,
     set::{self, RealSet},
     unit::Unit,
     value::{Matrix, Relation, Side, Value},
@@ -85,8 +89,8 @@ const EQUAL: Decision = Decision::Equal(Certainty::Proved);
 impl Comparison<'_> {
     fn values(&mut self, gold: &Value, response: &Value) -> Decision {
         match (without_range(gold), without_range(response)) {
-            (Some(gold), None) => return self.values(gold, response),
-            (None, Some(response)) => return self.values(gold, response),
+            (Some(gold), None) => return self.values(&gold, response),
+            (None, Some(response)) => return self.values(gold, &response),
             _ => {}
         }
         match (form(gold), form(response)) {
@@ -200,13 +204,9 @@ impl Comparison<'_> {
                     self.scalars(a, &Expr::Product(vec![b.clone(), scale]))
                 }
             },
-            (Text(a), Text(b)) => {
-                if a == b {
-                    EQUAL
-                } else {
-                    DIFFERENT
-                }
-            }
+            (Text(a), Text(b)) => same(a == b),
+            (Moment(a), Moment(b)) => same(a.agrees(*b)),
+            (Moment(moment), other) | (other, Moment(moment)) => same(is_said(*moment, other)),
             (Matrix(a), Matrix(b)) => self.matrices(a, b),
             (Matrix(matrix), Tuple { items, .. }) | (Tuple { items, .. }, Matrix(matrix)) => {
                 if (matrix.columns != 1 && matrix.rows != 1) || matrix.entries.len() != items.len()
@@ -501,6 +501,27 @@ impl Comparison<'_> {
     }
 }
 
+/// Returns the decision on values that are the same or not, and nothing between.
+fn same(same: bool) -> Decision {
+    if same { EQUAL } else { DIFFERENT }
+}
+
+/// Tells whether a value is a time of day without its half: `3:30` for `3:30 pm`, or `3` for `3 pm`.
+fn is_said(moment: Moment, value: &Value) -> bool {
+    let terms = match value {
+        Value::Ratio(terms) => terms.as_slice(),
+        Value::Scalar(expr) => slice::from_ref(expr),
+        _ => return false,
+    };
+    let number = |term: &Expr| match term {
+        Expr::Number(number) if number.is_integer() => number.to_integer().to_u32(),
+        _ => None,
+    };
+    let parts: Option<Vec<u32>> = terms.iter().map(number).collect();
+    let time = parts.and_then(|parts| Moment::time(&parts, None));
+    time.is_some_and(|time| time.agrees(moment))
+}
+
 /// Joins two decisions, which both have to be equal. The first that is not settles the result.
 fn and(first: Decision, second: impl FnOnce() -> Decision) -> Decision {
     let Decision::Equal(certainty) = first else { return first };
@@ -655,14 +676,40 @@ fn single(name: &str) -> Option<char> {
     chars.next().filter(|_| chars.next().is_none())
 }
 
-/// Returns the part before `, k ∈ ℤ`. The range says what k runs over, and the other side may lack it.
-fn without_range(value: &Value) -> Option<&Value> {
+/// Returns the part before ranges such as `, k ∈ ℤ` or `, n ≥ 1`. A range says what a letter of the part runs over,
+/// and the other side may lack it.
+fn without_range(value: &Value) -> Option<Value> {
     let Value::List(items) = value else { return None };
-    let [value, Value::Member(sides)] = items.as_slice() else { return None };
-    let [Value::Scalar(Expr::Symbol(index)), Value::NamedSet(_)] = &**sides else { return None };
-    let mut found = false;
-    value.each(&mut |expr| found |= expr.mentions(index));
-    found.then_some(value)
+    // A longer list holds values, and looking for its letters would cost the square of its length.
+    let end = items.iter().position(is_range).filter(|_| items.len() <= 16)?;
+    let (part, ranges) = items.split_at(end);
+    let about_part = |range: &Value| {
+        let mut found = false;
+        range.each(&mut |expr| {
+            found |= expr.any(&|letter| {
+                matches!(letter, Expr::Symbol(_))
+                    && part.iter().any(|item| item.any(&|other| other == letter))
+            });
+        });
+        is_range(range) && found
+    };
+    match part {
+        [] => None,
+        _ if !ranges.iter().all(about_part) => None,
+        [value] => Some(value.clone()),
+        values => Some(Value::List(values.to_vec())),
+    }
+}
+
+/// Tells whether an item of a list says what a letter runs over.
+fn is_range(item: &Value) -> bool {
+    match item {
+        Value::Member(sides) => matches!(sides[0], Value::Scalar(Expr::Symbol(_))),
+        Value::Chain { relations, .. } => {
+            relations.iter().all(|relation| relation.is_order() || *relation == Relation::NotEqual)
+        }
+        _ => false,
+    }
 }
 
 /// Returns the items without their names.

@@ -54,6 +54,7 @@ mod extract;
 #[doc(hidden)]
 pub mod fuzzing;
 mod judgement;
+mod moment;
 mod parse;
 #[cfg(feature = "core")]
 mod score;

@@ -5,11 +5,16 @@
 
 mod arithmetic;
 mod atom;
+mod condition;
 mod label;
 mod lex;
+mod moment;
 mod token;
+mod unit;
 mod unread;
 mod word;
+
+use std::slice;
 
 use lex::Lexeme;
 pub(crate) use lex::Reading;
@@ -19,7 +24,6 @@ pub(crate) use unread::Unread;
 use crate::{
     budget::Budget,
     expr::{Expr, MAX_DEPTH, MAX_NODES},
-    unit::Unit,
     value::{Join, NamedSet, Relation, Side, Value},
 };
 
@@ -59,9 +63,13 @@ fn whole(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Unr
             None => Value::Text(text),
         });
     }
-    let mut parser =
-        Parser { lexemes: &lexemes, at: 0, depth: 0, nodes: 0, joins: 0, bound: vec![], bars: 0 };
+    let mut parser = Parser::new(&lexemes);
+    // A condition in front of an answer is not read, and must not become a part of it.
+    if parser.begins_condition(0) {
+        return Err(parser.misplaced());
+    }
     let mut items = parser.list()?;
+    parser.condition(&items)?;
     if parser.at < lexemes.len() {
         return Err(parser.misplaced());
     }
@@ -111,6 +119,10 @@ struct Parser<'a> {
 const BOTH_SIGNS: &str = "±";
 
 impl<'a> Parser<'a> {
+    fn new(lexemes: &'a [Lexeme]) -> Self {
+        Parser { lexemes, at: 0, depth: 0, nodes: 0, joins: 0, bound: vec![], bars: 0 }
+    }
+
     fn peek(&self) -> Option<&'a Token> {
         self.lexemes.get(self.at).map(|lexeme| &lexeme.token)
     }
@@ -168,7 +180,8 @@ impl<'a> Parser<'a> {
                 return Ok(conditions(items, &said));
             }
             said.extend(self.lexemes[start..self.at].iter().map(|lexeme| &lexeme.token));
-            if matches!(self.peek(), None | Some(Token::Close(_))) {
+            if matches!(self.peek(), None | Some(Token::Close(_))) || self.begins_condition(self.at)
+            {
                 return Ok(conditions(items, &said));
             }
         }
@@ -195,9 +208,9 @@ impl<'a> Parser<'a> {
     /// Reads an expression, or expressions with relations between.
     fn item(&mut self) -> Result<Value, Unread> {
         self.filler();
-        let first = match self.text() {
-            Some(text) => Value::Text(text),
-            None => self.ratio()?,
+        let first = match self.day() {
+            Some(day) => day,
+            None => self.text_or_ratio()?,
         };
         if self.take(&Token::In) {
             let set = self.ratio()?;
@@ -208,10 +221,7 @@ impl<'a> Parser<'a> {
             self.at += 1;
             self.filler();
             relations.push(*relation);
-            terms.push(match self.text() {
-                Some(text) => Value::Text(text),
-                None => self.ratio()?,
-            });
+            terms.push(self.text_or_ratio()?);
         }
         if relations.is_empty() {
             return Ok(terms.remove(0));
@@ -231,6 +241,13 @@ impl<'a> Parser<'a> {
         }
         if matches!(self.peek(), Some(Token::Relation(Relation::About | Relation::Equal))) {
             self.at += 1;
+        }
+    }
+
+    fn text_or_ratio(&mut self) -> Result<Value, Unread> {
+        match self.text() {
+            Some(text) => Ok(Value::Text(text)),
+            None => self.ratio(),
         }
     }
 
@@ -259,83 +276,29 @@ impl<'a> Parser<'a> {
         words(&rest[..end])
     }
 
-    /// Reads `2:3`, or a single term with its unit or noun.
+    /// Reads `2:3`, a day or a time of day, or a single term with its unit or noun.
     fn ratio(&mut self) -> Result<Value, Unread> {
+        if let Some(day) = self.day() {
+            return Ok(day);
+        }
         let first = self.sets()?;
         if self.peek() != Some(&Token::Colon) {
-            return self.noun(first);
+            return match self.time(slice::from_ref(&first)) {
+                Some(time) => Ok(time),
+                None => self.noun(first),
+            };
         }
-        let mut terms = vec![self.scalar(first)?];
+        let mut terms = vec![first];
         while self.take(&Token::Colon) {
-            let term = self.sets()?;
-            terms.push(self.scalar(term)?);
+            terms.push(self.sets()?);
         }
-        Ok(Value::Ratio(terms))
-    }
-
-    /// Reads the noun or unit after a number. Nouns do not count. Units are kept if they could contradict the unit
-    /// of the other side.
-    fn noun(&mut self, value: Value) -> Result<Value, Unread> {
-        // `5/hour`
-        if self.peek() == Some(&Token::Slash) && matches!(self.peek_at(1), Some(Token::Word(_))) {
-            self.at += 2;
-            return Ok(value);
-        }
-        if !matches!(self.peek(), Some(Token::Word(_))) {
-            return Ok(value);
-        }
-        let Value::Scalar(mut expr) = value else { return Err(self.misplaced()) };
-        let (mut unit, mut power, mut words) = (None, 1, 0);
-        while let Some(Token::Word(word)) = self.peek() {
-            if word::changes_meaning(word) || words > 6 {
-                return Err(self.misplaced());
-            }
-            self.at += 1;
-            words += 1;
-            match word::multiplier(word) {
-                Some(factor) => expr = Expr::Product(vec![expr, factor]),
-                None => match word.to_lowercase().as_str() {
-                    "square" | "sq" => power = 2,
-                    "cubic" | "cu" => power = 3,
-                    name if words <= 2 && unit.is_none() => unit = Unit::named(name),
-                    _ => {}
-                },
-            }
-            match (self.peek(), self.peek_at(1)) {
-                (Some(Token::Superscript(n)), _) => {
-                    power = *n;
-                    self.at += 1;
-                }
-                (Some(Token::Caret), Some(Token::Number { value, .. })) => {
-                    power = arithmetic::small(value).ok_or_else(|| self.misplaced())?;
-                    self.at += 2;
-                }
-                (Some(Token::Caret), Some(Token::Open(Bracket::Group))) => {
-                    self.at += 1;
-                    let group = self.group()?;
-                    let Value::Scalar(Expr::Number(value)) = group else {
-                        return Err(self.misplaced());
-                    };
-                    power = arithmetic::small(&value).ok_or_else(|| self.misplaced())?;
-                }
-                _ => {}
-            }
-            // This is a speed or a price: `km/h`. It is measured in more than one unit.
-            if self.peek() == Some(&Token::Slash)
-                && matches!(self.peek_at(1), Some(Token::Word(_) | Token::Symbol(_)))
-            {
-                self.at += 2;
-                unit = None;
-                while matches!(self.peek(), Some(Token::Superscript(_))) {
-                    self.at += 1;
-                }
-                break;
+        match self.time(&terms) {
+            Some(time) => Ok(time),
+            None => {
+                let terms = terms.into_iter().map(|term| self.scalar(term));
+                terms.collect::<Result<_, _>>().map(Value::Ratio)
             }
         }
-        Ok(match unit {
-            Some(unit) => Value::Quantity(expr, unit, power),
-            None => Value::Scalar(expr),
-        })
     }
 
     /// Reads unions, intersections and differences of sets.
@@ -396,8 +359,8 @@ impl<'a> Parser<'a> {
         if self.take(&Token::Close(Bracket::Curly)) {
             return Ok(Value::NamedSet(NamedSet::Empty));
         }
-        if let Some(condition) = self.condition()? {
-            return Ok(condition);
+        if let Some(set) = self.described()? {
+            return Ok(set);
         }
         let bars = std::mem::take(&mut self.bars);
         let items = self.list()?;
@@ -407,7 +370,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads `x | x > 3`, `x : x > 3` or `x ∈ ℝ | x > 3` in curly brackets as its condition.
-    fn condition(&mut self) -> Result<Option<Value>, Unread> {
+    fn described(&mut self) -> Result<Option<Value>, Unread> {
         let real = [Some(&Token::In), Some(&Token::NamedSet(NamedSet::Reals))];
         let skip = if [self.peek_at(1), self.peek_at(2)] == real { 3 } else { 1 };
         let bar = matches!(self.peek_at(skip), Some(Token::Bar | Token::Colon));

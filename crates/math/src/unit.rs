@@ -78,6 +78,11 @@ impl Unit {
         self.quantity == other.quantity
     }
 
+    /// Tells whether the unit is a degree of temperature.
+    pub(crate) fn is_temperature(self) -> bool {
+        matches!(self.quantity, Quantity::Celsius | Quantity::Fahrenheit)
+    }
+
     /// Returns the unit's name in canonical forms.
     pub(crate) fn name(self) -> &'static str {
         self.name

@@ -1,6 +1,6 @@
 //! The kinds of answers: a number, a tuple, a set, an equation, a word, ….
 
-use crate::{algebra, budget::Budget, expr::Expr, unit::Unit};
+use crate::{algebra, budget::Budget, expr::Expr, moment::Moment, unit::Unit};
 
 /// An answer with its type.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +36,8 @@ pub(crate) enum Value {
     Member(Box<[Value; 2]>),
     /// `2:3`, as its terms.
     Ratio(Vec<Expr>),
+    /// A day or a time of day.
+    Moment(Moment),
 }
 
 /// One side of a pair of brackets.
@@ -149,6 +151,7 @@ impl Value {
             Value::Chain { .. } => "an equation or inequality",
             Value::Member(_) => "a membership",
             Value::Ratio(_) => "a ratio",
+            Value::Moment(_) => "a day or time",
         }
     }
 
@@ -220,6 +223,7 @@ impl Value {
                 format!("{} ∈ {}", sides[0].canonical(budget), sides[1].canonical(budget))
             }
             Value::Ratio(terms) => scalars(terms, ":", budget),
+            Value::Moment(moment) => moment.canonical(),
         }
     }
 
@@ -245,7 +249,7 @@ impl Value {
                 Value::Matrix(Matrix { rows, columns, entries })
             }
             Value::Ratio(terms) => Value::Ratio(terms.into_iter().map(change).collect()),
-            same @ (Value::Text(_) | Value::NamedSet(_)) => same,
+            same @ (Value::Text(_) | Value::NamedSet(_) | Value::Moment(_)) => same,
         }
     }
 
@@ -268,7 +272,7 @@ impl Value {
             Value::Member(sides) => sides.iter().for_each(|side| side.each(see)),
             Value::Matrix(matrix) => matrix.entries.iter().for_each(see),
             Value::Ratio(terms) => terms.iter().for_each(see),
-            Value::Text(_) | Value::NamedSet(_) => {}
+            Value::Text(_) | Value::NamedSet(_) | Value::Moment(_) => {}
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use super::formula::Formula;
+use crate::moment;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -108,7 +109,7 @@ impl<'a> Tokens<'a> {
                 && !self.text[..self.at].trim_end().ends_with(operator);
             return article || foreign(letter);
         }
-        if before.is_some_and(char::is_numeric) {
+        if before.is_some_and(char::is_numeric) && moment::is_afternoon(word).is_none() {
             let joiner = joiner_glued(word);
             return !joiner && UNITS.iter().any(|unit| word.eq_ignore_ascii_case(unit));
         }
@@ -116,6 +117,9 @@ impl<'a> Tokens<'a> {
             return false;
         }
         let left = self.text[..self.at].trim_end();
+        if self.is_of_moment(word, left, after) {
+            return false;
+        }
         if UNITS.contains(&word) && left.ends_with(char::is_numeric) {
             return true;
         }
@@ -135,6 +139,24 @@ impl<'a> Tokens<'a> {
         !(product && word.len() <= 4 && word.is_ascii() && beside)
     }
 
+    /// Tells whether a word is part of a day or of a time of day: a month beside its day, or `pm` behind a number. The
+    /// number alone would be another answer. In “May 5 people come” it is none.
+    fn is_of_moment(&self, word: &str, left: &str, after: &str) -> bool {
+        if matches!(word, "am" | "pm" | "AM" | "PM") {
+            return left.ends_with(char::is_numeric);
+        }
+        if moment::month(word).is_none() {
+            return false;
+        }
+        let after = after.trim_start_matches(['.', ' ']);
+        let behind = after.trim_start_matches(|c: char| c.is_ascii_digit());
+        let day = (1..=4).contains(&(after.len() - behind.len()));
+        let ordinal = ORDINALS.iter().find_map(|ending| behind.strip_prefix(ending));
+        let behind = ordinal.unwrap_or(behind).trim_start_matches(' ');
+        day && !behind.starts_with(char::is_alphabetic)
+            || left.ends_with(|c: char| c.is_ascii_digit())
+    }
+
     /// Returns the length and the kind of the run of digits at the cursor, with its points and commas. With an
     /// ordinal's ending it is a word.
     fn digits(&self) -> (usize, Kind) {
@@ -148,7 +170,12 @@ impl<'a> Tokens<'a> {
             }
         }
         let ending = run(&rest[length..], char::is_alphabetic);
-        let ordinal = ["st", "nd", "rd", "th"].contains(&&rest[length..length + ending]);
+        let ordinal = ORDINALS.contains(&&rest[length..length + ending]);
+        let left = self.text[..self.at].trim_end();
+        let month = &left[left.trim_end_matches(char::is_alphabetic).len()..];
+        if ordinal && moment::month(month).is_some() {
+            return (length + ending, Kind::Maths);
+        }
         if ordinal && self.depth == 0 {
             (length + ending, Kind::Word)
         } else {
@@ -278,6 +305,9 @@ fn joiner_glued(word: &str) -> bool {
         .any(|joiner| word.strip_prefix(joiner).is_some_and(|rest| rest.chars().count() <= 1))
 }
 
+/// The endings of ordinals.
+const ORDINALS: [&str; 4] = ["st", "nd", "rd", "th"];
+
 /// Words of mathematics.
 const NAMES: [&str; 48] = [
     "and", "or", "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "arcsin",
@@ -294,7 +324,7 @@ const SHORT: [&str; 24] = [
 ];
 
 /// Units that stick to their number.
-const UNITS: [&str; 26] = [
+const UNITS: [&str; 24] = [
     "cm", "mm", "km", "dm", "kg", "mg", "ml", "cl", "ft", "in", "mi", "hr", "hrs", "min", "mins",
-    "sec", "secs", "mph", "kmh", "lb", "lbs", "oz", "yd", "am", "pm", "degrees",
+    "sec", "secs", "mph", "kmh", "lb", "lbs", "oz", "yd", "degrees",
 ];

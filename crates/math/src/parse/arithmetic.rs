@@ -247,7 +247,7 @@ impl Parser<'_> {
                 self.at += 1;
                 fraction.clone()
             }
-            Some(Token::Fraction) => {
+            Some(Token::Fraction) if !self.unit_follows() => {
                 let start = self.at;
                 let value = self.deeper(Self::atom)?;
                 // Nobody knows what is raised in `2\frac13^2`.
@@ -293,6 +293,9 @@ impl Parser<'_> {
     /// Tells whether the next token begins a factor that needs no sign before it.
     fn starts_factor(&self, functions: bool) -> bool {
         let Some(token) = self.peek() else { return false };
+        if self.unit_follows() {
+            return false;
+        }
         match token {
             // Two numbers side by side are no product: `1.11.1`, `4 2`.
             Token::Number { .. } | Token::Scientific { .. } | Token::Vulgar(_) => {
@@ -311,7 +314,7 @@ impl Parser<'_> {
             | Token::BeginMatrix => true,
             Token::Function(_) | Token::Sum | Token::Product => functions,
             Token::Open(Bracket::Curly) => false,
-            Token::Open(_) => !self.range_follows(),
+            Token::Open(_) => !(self.range_follows() || self.begins_condition(self.at)),
             Token::Bar => self.bars == 0,
             _ => false,
         }

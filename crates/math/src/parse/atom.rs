@@ -137,6 +137,14 @@ impl Parser<'_> {
             (Some(Token::Open(Bracket::Group)), ..) => return Ok(Exponent::Value(self.group()?)),
             _ => {}
         }
+        // The degrees of `10^3{}^\circ` are those of the power.
+        if let Some(Token::Number { value, decimal: false }) = self.peek()
+            && self.peek_at(1) == Some(&Token::Caret)
+            && self.is_degree(2)
+        {
+            self.at += 1;
+            return Ok(Exponent::Value(Value::Scalar(Expr::Number(value.clone()))));
+        }
         // Powers of powers bind to the right: `2^3^2` is `2^(3^2)`.
         let value = self.deeper(Self::factor)?;
         Ok(Exponent::Value(value))
@@ -144,8 +152,12 @@ impl Parser<'_> {
 
     /// Tells whether the caret here only sets a degree sign: `90^\circ`.
     pub(super) fn degree_follows(&self) -> bool {
+        self.is_degree(1)
+    }
+
+    fn is_degree(&self, offset: usize) -> bool {
         matches!(
-            (self.peek_at(1), self.peek_at(2)),
+            (self.peek_at(offset), self.peek_at(offset + 1)),
             (Some(Token::Degree), _) | (Some(Token::Open(Bracket::Group)), Some(Token::Degree))
         )
     }

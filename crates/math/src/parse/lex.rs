@@ -11,6 +11,7 @@ use super::{
 use crate::{
     budget::Budget,
     expr::{Constant, MAX_DEPTH},
+    moment,
     unit::Unit,
 };
 
@@ -21,11 +22,14 @@ pub(crate) struct Reading {
     pub(crate) decimal_comma: bool,
 }
 
-/// A token, and whether white space stood before it.
+/// A token, and how it was set.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Lexeme {
     pub(super) token: Token,
+    /// True if white space stood before it.
     pub(super) spaced: bool,
+    /// True if it was set upright, as units are: `\mathrm{m}`.
+    pub(super) upright: bool,
 }
 
 /// The most digits of a number that is read. (Two plain numbers of any length are compared as text, before
@@ -87,14 +91,24 @@ struct Lexer<'a, 'b> {
     matrices: usize,
     /// The number of open `cases`, whose rows are a list.
     cases: usize,
-    /// The end of the enclosing `\text{…}` or `\mathrm{…}`, and whether a single letter in it is a word.
-    words_until: Option<(usize, bool)>,
+    /// The enclosing `\text{…}` or `\mathrm{…}`.
+    words_until: Option<Words>,
     /// The number of open groups, without those of `\text`.
     groups: usize,
     /// The number of open groups around each fraction whose first argument is in braces.
     numerators: Vec<usize>,
     /// The number of arguments of `\frac` still to come, if they are single signs: `\frac12` is 1/2.
     single_signs: u8,
+}
+
+/// A part of the text whose letters are set upright.
+#[derive(Clone, Copy)]
+struct Words {
+    end: usize,
+    /// True if a single letter in it is a word, as in `\text{…}`.
+    lone_letters: bool,
+    /// True if the brace at its end is its own. That of `{\rm m}` belongs to the group around it.
+    braced: bool,
 }
 
 impl<'a> Lexer<'a, '_> {
@@ -136,7 +150,8 @@ impl<'a> Lexer<'a, '_> {
             }
             _ => self.single_signs = self.single_signs.saturating_sub(1),
         }
-        self.lexemes.push(Lexeme { token, spaced: std::mem::take(&mut self.spaced) });
+        let upright = self.words_until.is_some_and(|words| !words.lone_letters);
+        self.lexemes.push(Lexeme { token, spaced: std::mem::take(&mut self.spaced), upright });
     }
 
     /// Takes the braces off a sign that stands alone in them only for its spacing, as in `2{:}3` and `28{\%}`. It
@@ -158,12 +173,12 @@ impl<'a> Lexer<'a, '_> {
     }
 
     fn step(&mut self) -> Result<(), Unread> {
-        if let Some((end, _)) = self.words_until
+        if let Some(Words { end, braced, .. }) = self.words_until
             && self.at >= end
         {
             self.words_until = None;
             self.spaced = true;
-            self.at = end + usize::from(self.text[end..].starts_with('}'));
+            self.at = end + usize::from(braced && self.text[end..].starts_with('}'));
             return Ok(());
         }
         let Some(c) = self.peek() else { return Ok(()) };
@@ -184,6 +199,18 @@ impl<'a> Lexer<'a, '_> {
         }
         if let Some((digit, superscript)) = word::small_digit(c) {
             self.small_digits(digit, superscript);
+            return Ok(());
+        }
+        // `s⁻¹`
+        if c == '⁻'
+            && let Some((digit, true)) = self.peek().and_then(word::small_digit)
+        {
+            self.at += self.peek().map_or(0, char::len_utf8);
+            for token in [Token::Caret, Token::Open(Bracket::Group), Token::Minus] {
+                self.push(token);
+            }
+            self.push(Token::Number { value: integer(digit.into()), decimal: false });
+            self.push(Token::Close(Bracket::Group));
             return Ok(());
         }
         let two = |lexer: &mut Self, next: char, long: Token, short: Token| {
@@ -217,6 +244,17 @@ impl<'a> Lexer<'a, '_> {
             ')' => Token::Close(Bracket::Round),
             '[' => Token::Open(Bracket::Square),
             ']' => Token::Close(Bracket::Square),
+            // The empty group of `{}^\circ` only carries the exponent.
+            '{' if self
+                .rest()
+                .trim_start()
+                .strip_prefix('}')
+                .is_some_and(|rest| rest.starts_with('^')) =>
+            {
+                self.at += self.rest().find('}').map_or(0, |close| close + 1);
+                self.spaced = true;
+                return Ok(());
+            }
             '{' => Token::Open(Bracket::Group),
             '}' => Token::Close(Bracket::Group),
             // Currency and dollar signs do not count. Neither does a full stop that ends a sentence.
@@ -340,6 +378,9 @@ impl<'a> Lexer<'a, '_> {
             self.push(Token::Number { value: integer(digit.into()), decimal: false });
             return Ok(());
         }
+        if self.day()? {
+            return Ok(());
+        }
         self.digits(&mut digits);
         let first = digits.len();
         if (1..=3).contains(&first) {
@@ -395,6 +436,38 @@ impl<'a> Lexer<'a, '_> {
             self.push(Token::Number { value, decimal: true });
         }
         Ok(())
+    }
+
+    /// Reads a day in digits, which would otherwise be a difference or a quotient: `2024-06-05`. Nobody can tell the
+    /// month of `6/5/2024`, so it is not read.
+    fn day(&mut self) -> Result<bool, Unread> {
+        let rest = self.rest();
+        let shape = rest.as_bytes()[..rest.len().min(11)].iter().map(|&byte| match byte {
+            b'0'..=b'9' => '0',
+            b'-' | b'/' => char::from(byte),
+            _ => ' ',
+        });
+        let shape: String = shape.collect();
+        let shape = shape.split(' ').next().unwrap_or_default();
+        if matches!(shape, "0/0/0000" | "00/0/0000" | "0/00/0000" | "00/00/0000") {
+            return Err(Unread::Date(rest[..shape.len()].into()));
+        }
+        let ends = !rest[shape.len()..].trim_start().starts_with(['+', '*', '=', '^', '\\']);
+        if shape != "0000-00-00" || !ends {
+            return Ok(false);
+        }
+        let number = |part: &str| part.parse::<u64>().unwrap_or(0);
+        let (year, month, day) = (number(&rest[..4]), number(&rest[5..7]), number(&rest[8..10]));
+        let Some(name) = moment::month_name(month) else { return Ok(false) };
+        if !(1..=31).contains(&day) {
+            return Ok(false);
+        }
+        self.at += shape.len();
+        self.push(Token::Word(name.into()));
+        for value in [day, year] {
+            self.push(Token::Number { value: integer(value), decimal: false });
+        }
+        Ok(true)
     }
 
     fn digits(&mut self, into: &mut String) {
@@ -460,9 +533,11 @@ impl<'a> Lexer<'a, '_> {
         let start = self.at;
         let letter = |c: char| word::folded(c).is_ascii_alphabetic();
         while let Some(c) = self.peek() {
-            // The point is part of an abbreviation such as `a.m.` in a text.
-            let point =
-                c == '.' && self.words_until.is_some() && self.rest()[1..].starts_with(letter);
+            // The point is part of an abbreviation such as `a.m.`, or of any other in a text.
+            let half = matches!(&self.text[start..self.at], "a" | "p" | "A" | "P")
+                && self.rest()[1..].starts_with(['m', 'M']);
+            let point = c == '.'
+                && (self.words_until.is_some() && self.rest()[1..].starts_with(letter) || half);
             if !letter(c) && !point {
                 break;
             }
@@ -475,12 +550,11 @@ impl<'a> Lexer<'a, '_> {
             self.named(&run, value, adjacent);
             return Ok(());
         }
-        if let Some((_, lone_letters)) = self.words_until {
-            let lone_unit = run.len() == 1 && self.is_after_number() && Unit::named(&run).is_some();
+        if let Some(Words { lone_letters, .. }) = self.words_until {
             let token = match word::plain(&run) {
                 _ if self.is_time(&run) => Token::Word(run.into()),
                 Some(token) => token,
-                None if run.len() == 1 && !(lone_letters || lone_unit) => Token::Symbol(run.into()),
+                None if run.len() == 1 && !lone_letters => Token::Symbol(run.into()),
                 None => Token::Word(run.into()),
             };
             self.push(token);
@@ -551,6 +625,29 @@ impl<'a> Lexer<'a, '_> {
             && !after.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '(' | '{' | '\\'))
     }
 
+    /// Tells whether the run just read says which half of the day the number before it is in: `3:30 pm`.
+    fn is_half_of_day(&self, run: &str) -> bool {
+        moment::is_afternoon(run).is_some() && matches!(self.last(), Some(Token::Number { .. }))
+    }
+
+    /// Tells whether the run just read is a month beside its day or year, and not three variables.
+    fn is_month(&self, run: &str) -> bool {
+        let after = self.rest().strip_prefix('.').unwrap_or(self.rest());
+        let day =
+            after.starts_with(' ') && after.trim_start().starts_with(|c: char| c.is_ascii_digit());
+        let before =
+            self.spaced && matches!(self.last(), Some(Token::Number { .. } | Token::Word(_)));
+        (day || before) && moment::month(run).is_some()
+    }
+
+    /// Tells whether the `m` just read begins `m/s` behind a number and a space, which nobody writes of variables.
+    fn is_speed(&self) -> bool {
+        let Some(after) = self.rest().strip_prefix("/s") else { return false };
+        self.spaced
+            && self.is_after_number()
+            && !after.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+    }
+
     fn is_after_number(&self) -> bool {
         matches!(self.last(), Some(Token::Number { .. } | Token::Close(_) | Token::Vulgar(_)))
     }
@@ -562,7 +659,11 @@ impl<'a> Lexer<'a, '_> {
         if self.is_union(run) {
             return self.push(Token::Union);
         }
-        if self.is_time(run) || run == "in" && self.spaced && self.is_after_number() {
+        let unit = run == "in" && self.spaced && self.is_after_number();
+        if unit || self.is_time(run) || self.is_half_of_day(run) || self.is_month(run) {
+            return self.push(Token::Word(run.into()));
+        }
+        if run == "m" && self.is_speed() {
             return self.push(Token::Word(run.into()));
         }
         // The run after a word is a word too: `96 years old`, `5 miles a day`.
@@ -610,7 +711,11 @@ impl<'a> Lexer<'a, '_> {
         let unit = after_number
             && run.len() > 1
             && run != "in"
-            && (Unit::named(run).is_some() || word::is_unit(run));
+            && (Unit::named(run).is_some()
+                || word::is_unit(run)
+                || self.spaced
+                    && word::is_prefixed_unit(run)
+                    && !self.rest().starts_with(['_', '^', '(']));
         if unit
             || word::is_short_word(run)
             || word::changes_meaning(run)
@@ -696,7 +801,9 @@ impl<'a> Lexer<'a, '_> {
                 self.at += self.argument().map_or(0, |(_, end)| end);
                 self.spaced = true;
             }
-            Command::Text | Command::Upright => self.words(matches!(command, Command::Text)),
+            Command::Text | Command::Upright => {
+                self.words(matches!(command, Command::Text), name == "rm");
+            }
             Command::Coloured => self.at += self.argument().map_or(0, |(_, end)| end),
             Command::Transparent => {}
             Command::Accent => return self.accent(name),
@@ -764,12 +871,27 @@ impl<'a> Lexer<'a, '_> {
         if segment { Ok(()) } else { Err(Unread::Command(name.into())) }
     }
 
-    /// Enters `\text{…}`. Letters are words up to its closing brace.
-    fn words(&mut self, lone_letters: bool) {
-        let Some((_, length)) = self.argument() else { return };
-        let end = self.at + length - 1;
-        self.at += self.rest().find('{').map_or(0, |open| open + 1);
-        self.words_until = Some((end, lone_letters));
+    /// Enters `\text{…}`. Letters are words up to its closing brace. Without braces `\rm` sets all that follows in its
+    /// group, and other commands set one letter.
+    fn words(&mut self, lone_letters: bool, is_switch: bool) {
+        if let Some((_, length)) = self.argument() {
+            let end = self.at + length - 1;
+            self.at += self.rest().find('{').map_or(0, |open| open + 1);
+            self.words_until = Some(Words { end, lone_letters, braced: true });
+        } else {
+            let rest = self.rest();
+            self.at += rest.len() - rest.trim_start().len();
+            let rest = self.rest();
+            let letter = letters_of(rest).len().min(1);
+            let length = if is_switch { self.end_of_group() } else { letter };
+            let end = self.at + length;
+            self.words_until = Some(Words { end, lone_letters, braced: false });
+            if !is_switch && letter == 1 {
+                self.at = end;
+                let name = rest[..1].into();
+                self.push(if lone_letters { Token::Word(name) } else { Token::Symbol(name) });
+            }
+        }
         self.spaced = true;
     }
 
@@ -778,9 +900,21 @@ impl<'a> Lexer<'a, '_> {
         let rest = self.rest();
         let open = rest.len() - rest.trim_start().len();
         let inside = rest[open..].strip_prefix('{')?;
+        let close = self.closing_brace(inside)?;
+        Some((&inside[..close], open + 1 + close + 1))
+    }
+
+    /// Returns the length of the text up to the brace that closes the group around it, or to the end of the text.
+    fn end_of_group(&mut self) -> usize {
+        let rest = self.rest();
+        self.closing_brace(rest).unwrap_or(rest.len())
+    }
+
+    /// Finds the first brace that closes more than was opened in `text`.
+    fn closing_brace(&mut self, text: &str) -> Option<usize> {
         let mut depth = 0_usize;
         let mut escaped = false;
-        for (at, byte) in inside.bytes().enumerate() {
+        for (at, byte) in text.bytes().enumerate() {
             // Arguments inside arguments are read again and again, and that has to be paid for.
             if at % 64 == 0 && self.budget.spend(8).is_err() {
                 return None;
@@ -789,7 +923,7 @@ impl<'a> Lexer<'a, '_> {
                 _ if escaped => escaped = false,
                 b'\\' => escaped = true,
                 b'{' => depth += 1,
-                b'}' if depth == 0 => return Some((&inside[..at], open + 1 + at + 1)),
+                b'}' if depth == 0 => return Some(at),
                 b'}' => depth -= 1,
                 _ => {}
             }

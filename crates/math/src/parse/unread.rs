@@ -14,6 +14,8 @@ pub(crate) enum Unread {
     Sign(char),
     /// Words where a number was expected.
     Words(Box<str>),
+    /// A day in digits, whose month nobody can tell.
+    Date(Box<str>),
     /// The number of the sign at which something is missing or too much.
     Misplaced(usize),
     TooDeep,
@@ -34,6 +36,7 @@ impl fmt::Display for Unread {
             Unread::Command(name) => write!(f, "the command `\\{name}` is not known"),
             Unread::Sign(sign) => write!(f, "the sign {sign:?} has no place in a formula"),
             Unread::Words(words) => write!(f, "the words `{words}` stand where a number should"),
+            Unread::Date(day) => write!(f, "`{day}` may be two days, so it is none"),
             Unread::Misplaced(at) => {
                 write!(f, "something is missing or too much at token {at}, counted from 0")
             }

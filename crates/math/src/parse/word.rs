@@ -46,7 +46,7 @@ pub(super) fn command(name: &str) -> Command {
         }
         "text" | "textbf" | "textit" | "textrm" | "textnormal" | "textsf" | "texttt" | "textsc"
         | "textup" | "emph" | "mbox" | "hbox" | "operatorname" | "mathop" => return Command::Text,
-        "mathrm" | "mathsf" | "mathtt" | "rm" => return Command::Upright,
+        "mathrm" | "mathsf" | "mathtt" | "rm" | "unit" | "si" => return Command::Upright,
         "mathbf" | "mathit" | "boldsymbol" | "bm" | "pmb" | "mathnormal" | "mathbin"
         | "mathrel" | "boxed" | "fbox" | "framebox" | "underline" | "vec" | "overrightarrow"
         | "overleftrightarrow" | "overarc" | "wideparen" | "smash" => {
@@ -116,6 +116,10 @@ pub(super) fn command(name: &str) -> Command {
         },
         "ldots" | "dots" | "cdots" | "dotsc" | "dotsb" | "dotsm" => Token::Symbol("…".into()),
         "ell" => Token::Symbol("l".into()),
+        "ohm" | "textohm" => Token::Symbol("Ω".into()),
+        "micro" | "textmu" | "upmu" => Token::Symbol("μ".into()),
+        "celsius" | "textcelsius" | "degreeCelsius" => Token::Word("celsius".into()),
+        "forall" => Token::Word("forall".into()),
         _ => match greek(name) {
             Some(name) => Token::Symbol(name.into()),
             None => return Command::Unknown,
@@ -304,6 +308,12 @@ pub(super) fn sign(c: char) -> Option<Token> {
         '％' => Token::Percent,
         '¢' => Token::Word("cents".into()),
         '…' => Token::Symbol("…".into()),
+        '∀' => Token::Word("forall".into()),
+        // The signs of micro and ohm have places of their own beside the Greek letters.
+        '\u{b5}' => Token::Symbol("μ".into()),
+        '\u{2126}' => Token::Symbol("Ω".into()),
+        '℃' => Token::Word("celsius".into()),
+        '℉' => Token::Word("fahrenheit".into()),
         '½' => vulgar(1, 2),
         '⅓' => vulgar(1, 3),
         '⅔' => vulgar(2, 3),
@@ -476,6 +486,49 @@ pub(super) fn is_unit(word: &str) -> bool {
             | "units"
             | "unit"
     )
+}
+
+/// Tells whether a word is a unit only if a space stands before it. Otherwise it could be a product: `2eV` is `2·e·V`.
+pub(super) fn is_prefixed_unit(word: &str) -> bool {
+    matches!(
+        word,
+        "hPa"
+            | "MPa"
+            | "GPa"
+            | "kHz"
+            | "MHz"
+            | "GHz"
+            | "kJ"
+            | "MJ"
+            | "MW"
+            | "GW"
+            | "mW"
+            | "Wh"
+            | "kV"
+            | "mV"
+            | "mA"
+            | "MN"
+            | "eV"
+            | "keV"
+            | "MeV"
+            | "GeV"
+            | "kB"
+            | "KB"
+            | "MB"
+            | "GB"
+            | "TB"
+            | "dB"
+            | "mmol"
+            | "cal"
+            | "kcal"
+            | "atm"
+            | "bar"
+    )
+}
+
+/// Tells whether a letter that is set upright behind a number is a unit.
+pub(super) fn is_unit_letter(letter: &str) -> bool {
+    letter.len() == 1 && "msghlLAKNJWVCFHTS".contains(letter)
 }
 
 /// Tells whether a short run of letters is a word, although it could be a product.

@@ -384,6 +384,169 @@ fn names_of_values_may_be_other_names() {
     }
 }
 
+/// Judges the boxes of `right` and of `wrong` against `gold`. Nothing in `wrong` is right, and nothing in it makes the
+/// gold answer unreadable.
+fn check(gold: &str, right: &[&str], wrong: &[&str]) {
+    for response in right {
+        let judgement = judge(gold, &format!("\\boxed{{{response}}}"));
+        assert_eq!(judgement.verdict, Verdict::Right, "{gold} and {response}: {judgement:?}");
+    }
+    for response in wrong {
+        let judgement = judge(gold, &format!("\\boxed{{{response}}}"));
+        let refused = matches!(judgement.verdict, Verdict::Wrong | Verdict::Unparsable);
+        assert!(refused, "{gold} and {response}: {judgement:?}");
+    }
+}
+
+#[test]
+fn a_condition_behind_an_answer_is_no_part_of_it() {
+    check(
+        "f(x)=2x",
+        &[
+            r"f(x)=2x \text{ for all } x",
+            r"f(x)=2x \text{ for all real } x",
+            r"f(x)=2x \text{ for all } x\in\mathbb{R}",
+            r"f(x)=2x \quad\forall x\in\mathbb{R}",
+            r"f(x)=2x,\ \forall x \in [0,1]",
+            r"f(x)=2x \text{ where } x \text{ is real}",
+            r"f(x)=2x \quad (x > 0)",
+            r"f(x)=2x,\ x \ne 1",
+            r"f(x)=2x \text{ on } \mathbb{R}",
+        ],
+        &[
+            r"f(x)=x \text{ for all } x\in\mathbb{R}",
+            r"\forall x>0, f(x)=2x",
+            r"f(x)=2x \text{ unless } x=1",
+        ],
+    );
+    check(
+        "f(n)=n+1",
+        &[
+            r"f(n)=n+1 \text{ for all } n \geq 1",
+            r"f(n)=n+1,\ n\ge 1",
+            r"f(n)=n+1 \text{ for } n=1,2,3,\ldots",
+            r"f(n)=n+1 \text{ for all integers } n \ge 1 \text{ and } n \neq 3",
+        ],
+        &[
+            r"f(n)=n+2 \text{ for all } n \geq 1",
+            // The cases are two answers.
+            r"f(n)=n+1 \text{ for } n \text{ odd}, f(n)=n \text{ for } n \text{ even}",
+            r"f(n)=n+1 \text{ if } n>1, 0 \text{ if } n<1",
+            r"f(n)=n+1 \text{ if } n>1, 0 \text{ otherwise}",
+        ],
+    );
+    check(
+        r"f(x)=cx \text{ for any } c\in\mathbb{R}",
+        &["f(x)=cx", r"f(x)=cx, c\in\mathbb{R}", r"f(x)=cx \text{ for some constant } c"],
+        &["f(x)=x^2", r"f(x)=0 \text{ for any } c\in\mathbb{R}"],
+    );
+    // A letter that gets its value behind the formula is a part of it.
+    check(
+        "2x+c",
+        &[r"2x+c, \text{ where } c \text{ is a constant}"],
+        &[r"2x+c, \text{ where } c=3"],
+    );
+    check("2x+3", &[], &[r"2x+c, \text{ where } c=3"]);
+    check("n-1", &[r"n-1 \text{ if } n\geq 2"], &[]);
+    check("5", &[r"5 \text{ at } x=2"], &[r"5 \text{ at least}", r"5 \text{ for } 3"]);
+    check("P", &[], &["P(X>1)", r"P\left(X>1\right)"]);
+    check("x>2", &[], &["x>2, x<5"]);
+}
+
+#[test]
+fn a_unit_behind_a_number_is_left_aside_in_every_spelling() {
+    let units = [
+        r"\ \mathrm{m/s}",
+        r"~\text{m}\,\text{s}^{-1}",
+        r" \text{ m s}^{-1}",
+        r"\,\mathrm{m\,s^{-1}}",
+        r"\,\mathrm{m\cdot s^{-1}}",
+        r"\,\mathrm{m}\,\mathrm{s}^{-1}",
+        r"\,\frac{\text{m}}{\text{s}}",
+        r"\,\mathrm{\frac{m}{s}}",
+        r"\ \text{m}/\text{s}^2",
+        r"\,\rm m/s",
+        r"\ {\rm m\,s^{-1}}",
+        r"\,\unit{m/s}",
+        r"\,m/s",
+        r"\text{ m·s⁻¹}",
+        r"\,\mathrm{kg\,m^2}",
+        r"\,\mathrm{cm^2}",
+        r"\,\mathrm{N\,m}",
+        r"\,\text{N}\cdot\text{m}",
+        r"\text{ N-m}",
+        r"\,\mathrm{J\,kg^{-1}\,K^{-1}}",
+        r"\,\mathrm{J/(kg\,K)}",
+        r"\mathrm{~m} / \mathrm{s}",
+        r"\,\mathrm m",
+        r"\,\Omega",
+        r"\,\mathrm{k\Omega}",
+        r"\,\text{M}\Omega",
+        r"\,\mu\text{m}",
+        r"\,\mathrm{\mu F}",
+        r"\text{ µm}",
+        r"^\circ\text{C}",
+        r"\,^{\circ}\mathrm{C}",
+        r"{}^\circ\mathrm C",
+        r"^{\circ} C",
+        r"\text{ ℃}",
+        r"\,\mathrm{MPa}",
+        r" GHz",
+        r" \text{ mph}",
+    ];
+    for unit in units {
+        let measured = format!("12{unit}");
+        check("12", &[&measured], &[]);
+        check(&measured, &["12"], &["13", "12x"]);
+        check(r"2.5\times10^3", &[&format!(r"2.5\times10^3{unit}")], &[]);
+        check(r"\frac32", &[&format!(r"\frac32{unit}")], &[]);
+    }
+    // Letters that are no units.
+    check(
+        "12",
+        &[],
+        &["12\\,m", "12x", r"12\mu", r"12\Omega^2", r"12\,\mathrm{e}", r"12\mathrm{i}"],
+    );
+    check(r"3\mathrm{A}+2\mathrm{B}", &["2B+3A"], &["3", "3A"]);
+    check(r"\frac32", &[], &[r"\frac32 kT"]);
+    check(r"\frac{\pi}{15}", &[r"12^\circ"], &[r"12\,^{\circ}\mathrm{C}"]);
+}
+
+#[test]
+fn days_and_times_of_day_are_compared_as_such() {
+    check(
+        r"3:30 \text{ p.m.}",
+        &["3:30", "15:30", r"\text{3:30 PM}", "3:30 pm", r"3:30\text{ in the afternoon}"],
+        &["4:30", "3", "3.5", r"\frac1{10}", r"3:30 \text{ a.m.}", r"4:30 \text{ p.m.}", "3:31 pm"],
+    );
+    check("3 p.m.", &["3", "3:00", "3 pm", r"\text{3 o'clock}"], &["3 am", "4", "3:30 pm"]);
+    check(
+        r"\text{June 5}",
+        &[
+            "June 5",
+            r"\text{June } 5",
+            r"\text{the 5th of June}",
+            r"\text{Wednesday, June 5, 2024}",
+            "2024-06-05",
+        ],
+        &[r"\text{June 6}", r"\text{July 5}", "5", r"\text{June}", "2024-05-06"],
+    );
+    // These are no difference and no quotient.
+    check("2013", &[], &["2024-06-05"]);
+    check(r"\frac{3}{5060}", &[], &["6/5/2024"]);
+    check("30", &["30"], &["June 30"]);
+    for (gold, response) in [
+        ("June 5", "The answer is June 5."),
+        ("June 5", "Answer: 5 June 2024"),
+        ("3:30 pm", "The answer is 3:30 p.m."),
+        ("5", "In May 5 people came, so the answer is 5."),
+    ] {
+        assert_eq!(judge(gold, response).verdict, Verdict::Right, "{gold} and {response}");
+    }
+    assert_eq!(judge("3:30 pm", "The answer is 3:30 a.m.").verdict, Verdict::Wrong);
+    assert_eq!(judge("June 5", "The answer is 5.").verdict, Verdict::Wrong);
+}
+
 #[test]
 fn an_answer_that_cannot_be_read_is_unparsable() {
     for response in ["", "\\boxed{}", "\\boxed{\\frac{1}{}}", "\\boxed{42?43:44}", "\\boxed{1.2.3}"]

@@ -32,10 +32,10 @@ pub(super) fn goes_on(dress: &str, rest: &str) -> bool {
     match (signs.next(), signs.next()) {
         (Some('(' | '['), _) => return true,
         (Some('\'' | '’'), after) if !quoted => return after != Some('s'),
-        (Some('_' | '*'), Some(after)) if !emphasis || rest.starts_with('_') => {
-            if after.is_alphanumeric() || after == '{' {
-                return true;
-            }
+        (Some(sign @ ('_' | '*')), Some(after))
+            if (sign == '_' || !emphasis) && (after.is_alphanumeric() || after == '{') =>
+        {
+            return true;
         }
         _ => {}
     }

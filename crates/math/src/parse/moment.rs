@@ -1,0 +1,120 @@
+//! Days and times of day: `June 5, 2024`, `3:30 p.m.`.
+
+use num_traits::ToPrimitive as _;
+
+use super::{Parser, token::Token, word};
+use crate::{
+    expr::Expr,
+    moment::{self, Moment},
+    value::Value,
+};
+
+impl<'a> Parser<'a> {
+    /// Reads a day with its month, in either order, and the year if one follows. The day of the week before it says
+    /// nothing new.
+    pub(super) fn day(&mut self) -> Option<Value> {
+        let start = self.at;
+        let day = self.weekday_and_day();
+        if day.is_none() {
+            self.at = start;
+        }
+        day.map(Value::Moment)
+    }
+
+    fn weekday_and_day(&mut self) -> Option<Moment> {
+        if self.word(|word| WEEKDAYS.iter().any(|day| word.eq_ignore_ascii_case(day))).is_some() {
+            self.take(&Token::Comma);
+        }
+        self.word(|word| word.eq_ignore_ascii_case("the"));
+        let (month, day) = match self.word(|word| moment::month(word).is_some()) {
+            Some(month) => (month, self.ordinal()),
+            None => {
+                let day = self.ordinal()?;
+                self.word(|word| word.eq_ignore_ascii_case("of"));
+                (self.word(|word| moment::month(word).is_some())?, Some(day))
+            }
+        };
+        let comma = self.take(&Token::Comma);
+        let year = self.whole_number(1000, 2999);
+        self.at -= usize::from(comma && year.is_none());
+        // A month alone is a word.
+        let month = moment::month(month).filter(|_| day.is_some() || year.is_some())?;
+        Some(Moment::Day { year, month, day })
+    }
+
+    /// Reads what makes `terms` a time of day: `pm`, `in the morning`, `o'clock`. The zone behind it does not count.
+    pub(super) fn time(&mut self, terms: &[Value]) -> Option<Value> {
+        let parts: Option<Vec<u32>> = terms.iter().map(part).collect();
+        let (parts, start) = (parts?, self.at);
+        let clock =
+            [Some("o"), None, Some("clock")].iter().enumerate().all(|(offset, name)| {
+                match (self.peek_at(offset), name) {
+                    (Some(Token::Word(word) | Token::Symbol(word)), Some(name)) => **word == **name,
+                    (token, None) => token == Some(&Token::Prime),
+                    _ => false,
+                }
+            });
+        self.at += 3 * usize::from(clock);
+        let mut afternoon = None;
+        while let Some(word) = self.word(|word| !word::changes_meaning(word)) {
+            afternoon = afternoon.or_else(|| moment::is_afternoon(word));
+        }
+        let time = Some(()).filter(|()| clock || afternoon.is_some());
+        let time = time.and_then(|()| Moment::time(&parts, afternoon));
+        if time.is_none() {
+            self.at = start;
+        }
+        time.map(Value::Moment)
+    }
+
+    /// Reads the day of a month: `5` or `5th`.
+    fn ordinal(&mut self) -> Option<u32> {
+        let day = self.whole_number(1, 31)?;
+        self.word(|word| matches!(word, "st" | "nd" | "rd" | "th"));
+        Some(day)
+    }
+
+    fn word(&mut self, wanted: impl Fn(&str) -> bool) -> Option<&'a str> {
+        let Some(Token::Word(word)) = self.peek() else { return None };
+        if !wanted(word) || self.begins_condition(self.at) {
+            return None;
+        }
+        self.at += 1;
+        Some(word)
+    }
+
+    fn whole_number(&mut self, least: u32, most: u32) -> Option<u32> {
+        let Some(Token::Number { value, decimal: false }) = self.peek() else { return None };
+        let number = Some(value).filter(|value| value.is_integer())?.to_integer().to_u32()?;
+        if !(least..=most).contains(&number) {
+            return None;
+        }
+        self.at += 1;
+        Some(number)
+    }
+}
+
+/// Returns the part of a time of day that a term of digits is.
+pub(crate) fn part(term: &Value) -> Option<u32> {
+    match term {
+        Value::Scalar(Expr::Number(number)) if number.is_integer() => number.to_integer().to_u32(),
+        _ => None,
+    }
+}
+
+const WEEKDAYS: [&str; 14] = [
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+    "mon",
+    "tue",
+    "wed",
+    "thu",
+    "fri",
+    "sat",
+    "sun",
+];

@@ -1,0 +1,283 @@
+//! The noun or unit behind a number: `12 apples`, `12\,\mathrm{m\,s^{-1}}`.
+
+use num_traits::ToPrimitive as _;
+
+use super::{
+    Parser, Unread,
+    token::{Bracket, Token},
+    word,
+};
+use crate::{expr::Expr, unit::Unit, value::Value};
+
+impl Parser<'_> {
+    /// Reads the noun or unit after a number. Nouns do not count. Units are kept if they could contradict the unit
+    /// of the other side; of those with more than one part, only the number counts.
+    pub(super) fn noun(&mut self, value: Value) -> Result<Value, Unread> {
+        // `5/hour`
+        if self.peek() == Some(&Token::Slash) && self.names_unit(self.at + 1) {
+            self.at += 1;
+            self.units(&mut Read::default())?;
+            return Ok(value);
+        }
+        if !self.names_unit(self.at) {
+            return Ok(value);
+        }
+        let Value::Scalar(expr) = value else { return Err(self.misplaced()) };
+        let mut read = Read::default();
+        self.units(&mut read)?;
+        let multiplied = |expr, factor| Expr::Product(vec![expr, factor]);
+        let expr = read.factors.into_iter().fold(expr, multiplied);
+        Ok(match read.unit.filter(|_| !read.is_compound) {
+            // The degrees are those of the scale and no angle.
+            Some(unit) if unit.is_temperature() => {
+                Value::Quantity(without_degree(expr), unit, read.power)
+            }
+            Some(unit) => Value::Quantity(expr, unit, read.power),
+            None => Value::Scalar(expr),
+        })
+    }
+
+    /// Reads words and units side by side, with signs for products and quotients between them.
+    fn units(&mut self, read: &mut Read) -> Result<(), Unread> {
+        while self.names_unit(self.at)
+            || read.after_slash && matches!(self.peek(), Some(Token::Symbol(_)))
+        {
+            self.deeper(|parser| parser.unit(read))?;
+            let joined = match self.peek() {
+                Some(Token::Slash) => {
+                    let next = self.peek_at(1);
+                    matches!(next, Some(Token::Symbol(_) | Token::Open(Bracket::Round)))
+                        || self.names_unit(self.at + 1)
+                }
+                Some(Token::Times) => self.names_unit(self.at + 1),
+                // `N-m`
+                Some(Token::Minus) => {
+                    !self.lexemes[self.at].spaced
+                        && matches!(self.peek_at(1), Some(Token::Word(_)))
+                        && !self.lexemes[self.at + 1].spaced
+                }
+                _ => false,
+            };
+            read.after_slash = joined && self.peek() == Some(&Token::Slash);
+            read.is_compound |= joined;
+            self.at += usize::from(joined);
+            // `J/(kg K)`
+            if read.after_slash && self.take(&Token::Open(Bracket::Round)) {
+                self.units(read)?;
+                self.expect(&Token::Close(Bracket::Round))?;
+                read.after_slash = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one word or unit with its power.
+    fn unit(&mut self, read: &mut Read) -> Result<(), Unread> {
+        read.words += 1;
+        match self.peek() {
+            Some(Token::Fraction) => {
+                self.at += 1;
+                self.grouped_units(read)?;
+                self.grouped_units(read)?;
+                read.is_compound = true;
+            }
+            Some(Token::Open(Bracket::Group)) => self.grouped_units(read)?,
+            Some(Token::Word(word)) if self.letters_of_unit(self.at).is_none() => {
+                if word::changes_meaning(word) || read.words > 7 {
+                    return Err(self.misplaced());
+                }
+                self.at += 1;
+                match (word::multiplier(word), word.to_lowercase().as_str()) {
+                    (Some(factor), _) => read.factors.push(factor),
+                    (_, "square" | "sq") => read.power = 2,
+                    (_, "cubic" | "cu") => read.power = 3,
+                    _ => read.name(word),
+                }
+            }
+            Some(Token::Symbol(name)) => {
+                self.at += self.letters_of_unit(self.at).unwrap_or(1);
+                read.name(name);
+            }
+            _ => self.at += self.letters_of_unit(self.at).unwrap_or(1),
+        }
+        if let Some(power) = self.power_of_unit()? {
+            match power.to_u32() {
+                Some(power) => read.power = power,
+                None => read.is_compound = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads units between braces.
+    fn grouped_units(&mut self, read: &mut Read) -> Result<(), Unread> {
+        self.expect(&Token::Open(Bracket::Group))?;
+        self.units(read)?;
+        self.expect(&Token::Close(Bracket::Group))
+    }
+
+    /// Reads the power of a unit: `²`, `^2`, `^{-1}`.
+    fn power_of_unit(&mut self) -> Result<Option<i64>, Unread> {
+        if let Some(Token::Superscript(power)) = self.peek() {
+            self.at += 1;
+            return Ok(Some(i64::from(*power)));
+        }
+        if !self.take(&Token::Caret) {
+            return Ok(None);
+        }
+        let grouped = self.take(&Token::Open(Bracket::Group));
+        let negative = self.take(&Token::Minus);
+        let Some(Token::Number { value, .. }) = self.peek() else { return Err(self.misplaced()) };
+        let power = Some(value).filter(|value| value.is_integer());
+        let power =
+            power.and_then(|value| value.to_integer().to_i64()).filter(|power| *power <= 100);
+        let power = power.ok_or_else(|| self.misplaced())?;
+        self.at += 1;
+        if grouped {
+            self.expect(&Token::Close(Bracket::Group))?;
+        }
+        Ok(Some(if negative { -power } else { power }))
+    }
+
+    /// Tells whether a noun or unit begins at token `at`.
+    pub(super) fn names_unit(&self, at: usize) -> bool {
+        let token = |at: usize| self.lexemes.get(at).map(|lexeme| &lexeme.token);
+        match token(at) {
+            Some(Token::Word(_)) => !self.begins_condition(at),
+            Some(Token::Symbol(_)) => self.letters_of_unit(at).is_some(),
+            // `{\rm m/s}`, `\frac{\text{m}}{\text{s}}`
+            Some(Token::Open(Bracket::Group)) => self.is_named_in_group(at),
+            Some(Token::Fraction) => self.is_named_in_group(at + 1),
+            _ => false,
+        }
+    }
+
+    fn is_named_in_group(&self, at: usize) -> bool {
+        let token = |at: usize| self.lexemes.get(at).map(|lexeme| &lexeme.token);
+        token(at) == Some(&Token::Open(Bracket::Group))
+            && (self.letters_of_unit(at + 1).is_some()
+                || matches!(token(at + 1), Some(Token::Word(_))))
+    }
+
+    /// Tells whether a unit in letters that could be variables begins behind the number just read, and nothing but
+    /// units follows up to the end of the answer or of the item. In `3\mathrm{A}+2\mathrm{B}` the letters are
+    /// variables.
+    pub(super) fn unit_follows(&self) -> bool {
+        let before = self.at.checked_sub(1).map(|at| &self.lexemes[at]);
+        let number = before.is_some_and(|before| match &before.token {
+            Token::Number { .. }
+            | Token::Scientific { .. }
+            | Token::Vulgar(_)
+            | Token::Constant(_)
+            | Token::Superscript(_)
+            | Token::Degree
+            | Token::Close(_) => true,
+            Token::Symbol(name) => !before.upright && name.starts_with(|c: char| c.is_alphabetic()),
+            _ => false,
+        });
+        if !number || !self.names_unit(self.at) {
+            return false;
+        }
+        let mut ahead = Parser { at: self.at, ..Parser::new(self.lexemes) };
+        let ends = |token: &Token| {
+            matches!(
+                token,
+                Token::Close(_)
+                    | Token::Comma
+                    | Token::Semicolon
+                    | Token::And
+                    | Token::Or
+                    | Token::Relation(_)
+                    | Token::In
+                    | Token::Ampersand
+                    | Token::Row
+                    | Token::EndMatrix
+            )
+        };
+        ahead.units(&mut Read::default()).is_ok()
+            && (ahead.peek().is_none_or(ends) || ahead.begins_condition(ahead.at))
+    }
+
+    /// Returns the number of tokens of a unit in letters that could be variables: upright letters, `Ω`, and a prefix
+    /// such as `μ` before either. `C(` and `C_5` are no units.
+    fn letters_of_unit(&self, at: usize) -> Option<usize> {
+        let lexeme = self.lexemes.get(at)?;
+        let next = self.lexemes.get(at + 1);
+        let next_is = |name: &str| {
+            next.is_some_and(
+                |next| matches!(&next.token, Token::Symbol(letter) if **letter == *name),
+            )
+        };
+        let applied = next.is_some_and(|next| {
+            matches!(next.token, Token::Open(Bracket::Round) | Token::Underscore)
+        });
+        match &lexeme.token {
+            Token::Symbol(name) | Token::Word(name)
+                if matches!(&**name, "k" | "M" | "G" | "m") && next_is("Ω") =>
+            {
+                Some(2)
+            }
+            Token::Symbol(name) if **name == *"μ" => {
+                let next = next?;
+                let unit = match &next.token {
+                    Token::Word(_) => true,
+                    Token::Symbol(letter) => next.upright && word::is_unit_letter(letter),
+                    _ => false,
+                };
+                unit.then_some(2)
+            }
+            Token::Symbol(name) if **name == *"Ω" => {
+                let raised = next
+                    .is_some_and(|next| matches!(next.token, Token::Caret | Token::Superscript(_)));
+                (!applied && !raised).then_some(1)
+            }
+            Token::Symbol(name) => {
+                (lexeme.upright && word::is_unit_letter(name) && !applied).then_some(1)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What was read of a unit.
+#[derive(Default)]
+struct Read {
+    /// The factors of words that multiply the number: `5 million`.
+    factors: Vec<Expr>,
+    unit: Option<Unit>,
+    power: u32,
+    words: usize,
+    is_compound: bool,
+    after_slash: bool,
+}
+
+impl Read {
+    /// Takes the next name. Only one of the first two words is the unit: the rest of `5 cm long` says what is
+    /// measured. A second unit makes it a product.
+    fn name(&mut self, name: &str) {
+        // These capitals are units too, but other ones: henry, siemens, gauss, molar.
+        let small = name.to_lowercase();
+        let unit = Unit::named(&small).filter(|_| !matches!(name, "H" | "S" | "G" | "M"));
+        if self.unit.is_some() {
+            self.is_compound |= unit.is_some();
+        } else if self.words <= 2 {
+            self.unit = unit;
+        }
+        self.power = self.power.max(1);
+    }
+}
+
+/// Takes the sign off a number of degrees.
+fn without_degree(expr: Expr) -> Expr {
+    match expr {
+        Expr::Degrees(inner) => *inner,
+        Expr::Negate(inner) => Expr::Negate(Box::new(without_degree(*inner))),
+        // `2.5\cdot10^3{}^\circ`
+        Expr::Product(mut factors) => {
+            let last = factors.pop().map(without_degree);
+            factors.extend(last);
+            Expr::Product(factors)
+        }
+        other => other,
+    }
+}
