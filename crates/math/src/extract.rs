@@ -123,6 +123,11 @@ pub(crate) fn extract(text: &str, extraction: Extraction) -> Option<Answer> {
     }
 }
 
+/// Tells whether a text is a solution that marks its answer.
+pub(crate) fn marks_an_answer(text: &str) -> bool {
+    text.contains("####") || text.contains("\\boxed") || marker::last(text, 0..text.len()).is_some()
+}
+
 fn answer(range: Range<usize>, text: String, place: Place, why: &'static str) -> Option<Answer> {
     (!text.trim().is_empty()).then_some(Answer { span: Span { range, text }, place, why })
 }

@@ -62,8 +62,8 @@ impl Default for Verifier {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gold {
-    /// The whole gold text is the answer, without a box or dollars around it. If the text holds a box or `####`,
-    /// it is read as a solution that marks its answer that way.
+    /// The whole gold text is the answer, without a box or dollars around it. If the text has a box or an answer
+    /// marker (`####`, `Answer:`, “the answer is”), it is a solution, and the answer is the one that it marks.
     #[default]
     Bare,
     /// The gold text is a solution. The answer is extracted from it as from a response.
@@ -76,18 +76,13 @@ impl Verifier {
         let Some(answer) = extract::extract(response, self.extraction) else {
             return Judgement::none(Verdict::Unparsable, "the response has no answer");
         };
-        let gold_extraction = match self.gold {
-            Gold::Bare if marks_an_answer(gold) => Extraction::Auto,
-            Gold::Bare => Extraction::Bare,
-            Gold::Solution => self.extraction,
-        };
-        let Some(gold) = extract::extract(gold, gold_extraction) else {
+        let Some(gold) = self.gold_answer(gold) else {
             return Judgement {
                 extracted: Some(answer.span),
                 ..Judgement::none(Verdict::Error, "the gold text has no answer")
             };
         };
-        let (gold, text) = (gold.span.text, answer.span.text.clone());
+        let text = answer.span.text.clone();
         let finding = self.compare(&gold, &text);
         Judgement {
             verdict: finding.verdict,
@@ -97,6 +92,16 @@ impl Verifier {
             gold: finding.gold,
             why: format!("{}: {}", answer.why, finding.why),
         }
+    }
+
+    /// Returns the answer that a gold text gives, which responses are compared with. Returns `None` if it gives none.
+    pub fn gold_answer(&self, gold: &str) -> Option<String> {
+        let extraction = match self.gold {
+            Gold::Bare if extract::marks_an_answer(gold) => Extraction::Auto,
+            Gold::Bare => Extraction::Bare,
+            Gold::Solution => self.extraction,
+        };
+        extract::extract(gold, extraction).map(|answer| answer.span.text)
     }
 
     /// Judges each pair of a gold text and a response, on all cores. The judgements come in the order of the
@@ -327,11 +332,6 @@ fn with_lg(text: &str) -> Option<String> {
         }
     }
     (end > 0).then(|| changed + &text[end..])
-}
-
-/// Tells whether a gold text is a solution that marks its answer.
-fn marks_an_answer(gold: &str) -> bool {
-    gold.contains("####") || gold.contains("\\boxed")
 }
 
 /// Returns the letters of a text that has only letters, apart from layout: `\text{odd}` and `odd`. `NaN` is no

@@ -648,6 +648,29 @@ impl<'a> Lexer<'a, '_> {
             && !after.starts_with(|c: char| c.is_alphanumeric() || c == '_')
     }
 
+    /// Tells whether the run just read is the first word of a sentence, as in “We have $x=3$”, and no product of `W`
+    /// and `e`.
+    fn opens_sentence(&self, run: &str) -> bool {
+        let mut letters = run.bytes();
+        let capitalised = letters.next().is_some_and(|b| b.is_ascii_uppercase())
+            && letters.all(|b| b.is_ascii_lowercase());
+        let next = letters_of(self.rest().trim_start());
+        let word = next.len() > 1 && next.bytes().all(|b| b.is_ascii_lowercase());
+        self.lexemes.is_empty()
+            && run.len() > 1
+            && capitalised
+            && word
+            && word::plain(next).is_none()
+    }
+
+    /// Tells whether an operator or relation follows the letter just read, which is a variable then.
+    fn operator_follows(&self) -> bool {
+        let after = self.rest().trim_start();
+        let command = after.strip_prefix('\\').map(|after| word::command(letters_of(after)));
+        let related = matches!(command, Some(Command::Token(Token::Relation(_) | Token::In)));
+        related || after.starts_with(['=', '<', '>', '^', '_', '+', '*', '/', '≤', '≥', '≠', '∈'])
+    }
+
     fn is_after_number(&self) -> bool {
         matches!(self.last(), Some(Token::Number { .. } | Token::Close(_) | Token::Vulgar(_)))
     }
@@ -666,13 +689,17 @@ impl<'a> Lexer<'a, '_> {
         if run == "m" && self.is_speed() {
             return self.push(Token::Word(run.into()));
         }
-        // The run after a word is a word too: `96 years old`, `5 miles a day`.
-        if self.spaced && matches!(self.last(), Some(Token::Word(_))) && word::plain(run).is_none()
+        // The run after a word is a word too: `96 years old`, `5 miles a day`. In “we have x = 3” it is a variable.
+        let after_word = self.spaced && matches!(self.last(), Some(Token::Word(_)));
+        if after_word && word::plain(run).is_none() && !(run.len() == 1 && self.operator_follows())
         {
             return self.push(Token::Word(run.into()));
         }
         if let Some(token) = word::plain(run) {
             return self.push(token);
+        }
+        if self.opens_sentence(run) {
+            return self.push(Token::Word(run.into()));
         }
         if run.len() == 1 {
             return self.push(Token::Symbol(run.into()));

@@ -384,6 +384,22 @@ fn names_of_values_may_be_other_names() {
     }
 }
 
+#[test]
+fn the_answer_of_a_solution_is_the_gold_answer() {
+    let worked = "(6 points) It digs 185 metres, the first $\\frac13$ at one speed.\n$$\n\\begin{array}{l} \
+                  =\\frac{25}{36} \\end{array}\n$$\nAnswer: it takes 180 days.\nTherefore, the answer is: 180.";
+    check(worked, &["180"], &["185", r"\frac{25}{36}", "6"]);
+    let announced = "We have $x^2=9$ and $x>0$, so $x=3$. The final answer is $3$.";
+    check(announced, &["3"], &["9", "-3"]);
+    check("First \\boxed{x=-3} is out, so it is $\\boxed{3}$.", &["3"], &["-3"]);
+    check("We add.\n\n**Final Answer**\n\n$(1,2)$", &["(1,2)"], &["(2,1)"]);
+    check("2+2=4。所以答案是 4。", &["4"], &["2"]);
+    check("The answer is June 5, as asked.", &[r"\text{June 5}"], &["5"]);
+    // Nothing marks an answer here, and no formula is taken for it.
+    let unmarked = judge("We have $x^2=9$ and $x>0$, so $x=3$.", "\\boxed{3}");
+    assert_eq!(unmarked.verdict, Verdict::Error, "{unmarked:?}");
+}
+
 /// Judges the boxes of `right` and of `wrong` against `gold`. Nothing in `wrong` is right, and nothing in it makes the
 /// gold answer unreadable.
 fn check(gold: &str, right: &[&str], wrong: &[&str]) {
