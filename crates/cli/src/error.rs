@@ -125,6 +125,12 @@ pub enum ProgramError {
     /// The recipe has no prompts to evaluate on.
     #[error("the recipe has no held-out prompts")]
     NoHeldout,
+    /// No completion of an evaluation has a verdict.
+    #[error("none of the {completions} completions could be judged, so nothing was measured")]
+    NothingJudged {
+        /// The number of completions.
+        completions: usize,
+    },
     /// The export is not possible.
     #[error("can't export to {}: {problem}", out.display())]
     Export {
@@ -247,6 +253,11 @@ impl ProgramError {
             ProgramError::NoHeldout => {
                 "set data.heldout to a file, or data.heldout_size above 0".into()
             }
+            ProgramError::NothingJudged { .. } => {
+                "look at what the verifier was given with --completions FILE; it failed, or the references \
+                 can't be read"
+                    .into()
+            }
             ProgramError::NoSuchRow { .. } => {
                 "a row without an id is called FILE:LINE, such as answers.jsonl:17".into()
             }
@@ -259,6 +270,7 @@ impl ProgramError {
     pub fn exit_code(&self) -> u8 {
         match self {
             ProgramError::Library(error) => error.exit_code(),
+            ProgramError::NothingJudged { .. } => 1,
             _ => 2,
         }
     }

@@ -206,6 +206,14 @@ fn a_checkpoint_is_evaluated() {
     for key in ["avg@k", "pass@k", "maj@k", "standard_error", "verdicts", "truncated"] {
         assert!(!json[key].is_null(), "{key} is not in {json}");
     }
+
+    // A sum is no letter, so no completion has a verdict, and there is nothing to take a mean of.
+    for more in [&[][..], &["--set", "reward.max_errors=1.0"]] {
+        let arguments = [&["eval", checkpoint, "--set", "reward.kind=choice"][..], more].concat();
+        let nothing = place.run(&arguments);
+        assert_eq!((nothing.stdout.as_str(), nothing.code), ("", Some(1)), "{}", nothing.stderr);
+        assert!(nothing.said().contains("could be judged, so nothing"), "{}", nothing.stderr);
+    }
 }
 
 /// Settings with twenty steps, so that there is time to kill the run.

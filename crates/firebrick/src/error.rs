@@ -157,6 +157,18 @@ pub enum Error {
         /// The first three of them.
         first: String,
     },
+    /// The verifier can read no reference of a set.
+    #[error(
+        "{key}: the verifier can read none of the {of} references, such as {first}: no answer could be compared with them"
+    )]
+    Unreadable {
+        /// The set, by its key or name.
+        key: String,
+        /// The number of references.
+        of: usize,
+        /// The first three of them.
+        first: String,
+    },
     /// A file is no batch of a skipped update, or another model's.
     #[error("{} is no batch of a skipped update: {problem}", path.display())]
     Batch {
@@ -517,7 +529,7 @@ impl Error {
                  train.max_skipped to go on regardless",
                 path_word(batch)
             ),
-            Error::References { .. } => {
+            Error::References { .. } | Error::Unreadable { .. } => {
                 "set data.columns.reference to the column that has the answers, or reward.kind to a verifier that reads them"
                     .into()
             }
@@ -609,6 +621,7 @@ impl Error {
             | Error::Changed { .. }
             | Error::OtherPrompts { .. }
             | Error::References { .. }
+            | Error::Unreadable { .. }
             | Error::Batch { .. }
             | Error::Brought { .. }
             | Error::NoKey { .. }

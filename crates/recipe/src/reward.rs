@@ -37,7 +37,8 @@ pub struct Reward {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<Length>,
     /// The largest share of a step's or an evaluation's completions that may have no verdict, because the verifier
-    /// failed or a reference can't be read. Above it the run ends. Otherwise these completions are left out.
+    /// failed or a reference can't be read. Above it the run ends, and so does `firebrick eval`. Otherwise these
+    /// completions are left out.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_errors: f64,
 }
@@ -67,7 +68,8 @@ pub enum RewardKind {
         #[serde(default = "default_precision")]
         #[schemars(range(max = 100))]
         precision: u32,
-        /// The place of the answer in a completion.
+        /// The place of the answer in a completion. A completion that breaks off within its thoughts has no answer,
+        /// except with `bare`.
         #[serde(default)]
         extraction: Extraction,
         /// True if a fraction has to be in lowest terms.

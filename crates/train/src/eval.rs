@@ -46,6 +46,9 @@ pub struct EvalReport {
 /// Samples `samples` completions of each prompt and scores them. Gives the report, and the groups for a
 /// closer look.
 ///
+/// Completions without a verdict are in no share, so a caller asks [`EvalReport::check_errors`] whether they are too
+/// many.
+///
 /// # Errors
 /// When the engine fails, or the verifier can judge no more.
 pub fn evaluate<M>(
@@ -65,6 +68,20 @@ pub fn evaluate<M>(
 }
 
 impl EvalReport {
+    /// Counts the completions that have a verdict. If there are none, every share of the report is NaN.
+    pub fn judged(&self) -> usize {
+        self.verdicts.iter().sum::<usize>() - self.verdicts[Verdict::Error as usize]
+    }
+
+    /// Fails if a larger share than `most` of the completions has no verdict (`reward.max_errors`).
+    ///
+    /// # Errors
+    /// Then, with [`TrainError::Unjudged`].
+    pub fn check_errors(&self, most: f64) -> Result<(), TrainError> {
+        let completions = self.verdicts.iter().sum::<usize>();
+        check_error_rate((completions - self.judged()) as u64, completions as u64, most)
+    }
+
     fn new(groups: &[RewardedGroup], samples: usize, verifier: &dyn Verifier) -> Self {
         // The worth of a completion without a verdict is unknown.
         let judged: Vec<RewardedGroup> = groups.iter().map(RewardedGroup::judged).collect();
@@ -130,6 +147,15 @@ impl EvalReport {
             truncated: truncated as f64 / completions.max(1) as f64,
         }
     }
+}
+
+/// Fails if a larger share than `most` of some completions has no verdict, because little can be learnt or measured
+/// from the rest.
+pub(crate) fn check_error_rate(errors: u64, completions: u64, most: f64) -> Result<(), TrainError> {
+    if errors as f64 > most * completions as f64 {
+        return Err(TrainError::Unjudged { errors, completions, most });
+    }
+    Ok(())
 }
 
 /// Gives the chance that at least one of `k` completions is right, if `right` of `samples` were:
@@ -249,7 +275,17 @@ mod tests {
         // The first prompt has one verdict, so it says nothing about pass@2.
         assert_eq!(broken.pass_at, [(1, 0.5)]);
         assert_eq!(broken.verdicts[Verdict::Error as usize], 3);
-        assert!(report(&[&["crash"]]).accuracy.is_nan());
+        let nothing = report(&[&["crash"]]);
+        assert!(nothing.accuracy.is_nan());
+        assert_eq!((nothing.judged(), broken.judged()), (0, 3));
+    }
+
+    #[test]
+    fn too_many_errors_are_no_evaluation() {
+        let report = report(&[&["2", "crash"], &["2", "3"]]);
+        assert!(report.check_errors(0.25).is_ok());
+        let problem = report.check_errors(0.1).unwrap_err().to_string();
+        assert!(problem.starts_with("1 of 4 completions could not be judged"), "{problem}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Instant};
 use burn::module::Module;
 use firebrick_core::{
     AdvantageEstimator, Fate, Group, GroupFilter, Metrics, Prompt, PromptSource, RewardScale,
-    RewardShaper, RewardedGroup, Seed, Step, Trained, Verdict, Verifier,
+    RewardShaper, RewardedGroup, Seed, Step, Trained, Verifier,
 };
 use firebrick_models::{Compute, PolicyModel};
 use firebrick_rollout::{RolloutEngine, RolloutError, Sampling};
@@ -16,6 +16,7 @@ use crate::{
     Phrases, Sample, SamplingReport, StepOutcome, TrainError, TrainerState, UpdateTotals, Updater,
     ahead::Start,
     collect::Collection,
+    eval::check_error_rate,
     evaluate,
     mini_batch::MiniBatch,
     report::{Sampled, Updated},
@@ -366,18 +367,13 @@ impl<M: PolicyModel> Trainer<M> {
             evaluate(engine, &*self.task.verifier, prompts, samples, sampling, seed, advance);
         observer.end();
         let (report, groups) = report?;
-        let errors = report.verdicts[Verdict::Error as usize];
-        self.bear(errors as u64, report.verdicts.iter().sum::<usize>() as u64)?;
+        report.check_errors(self.config.max_errors)?;
         Ok((report, groups))
     }
 
     /// Fails if too many of the completions have no verdict.
     pub(crate) fn bear(&self, errors: u64, completions: u64) -> Result<(), TrainError> {
-        let most = self.config.max_errors;
-        match errors as f64 > most * completions as f64 {
-            true => Err(TrainError::Unjudged { errors, completions, most }),
-            false => Ok(()),
-        }
+        check_error_rate(errors, completions, self.config.max_errors)
     }
 
     /// Samples until there are enough groups to train on, or the cap is reached.

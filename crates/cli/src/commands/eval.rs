@@ -97,6 +97,14 @@ impl Eval {
             write_lines(file, groups)
                 .map_err(|source| Error::File { path: path.clone(), source })?;
         }
+        // The completions are written by now, and a mean over what is left of them would mislead.
+        for (report, _) in &measured {
+            if report.judged() == 0 {
+                let completions = report.verdicts.iter().sum();
+                return Err(ProgramError::NothingJudged { completions });
+            }
+            report.check_errors(recipe.reward.max_errors)?;
+        }
         let reports = sets.iter().zip(&measured).map(|(set, (report, _))| (set, report));
         let text = match self.json {
             true => {

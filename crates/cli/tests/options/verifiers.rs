@@ -74,7 +74,7 @@ pub(crate) const JUDGED: &[Judged] = &[
         &[("Answer: A", NONE, WRONG), ("Answer: X", WRONG, NONE)]),
     judged(&["reward={kind='choice',lowercase=true}"], &["reward={kind='choice'}"], "B",
         &[("Answer: b", RIGHT, NONE)]),
-    judged(EXACT, &["reward={kind='integer'}"], "blue", &[(" blue ", RIGHT, "error")]),
+    judged(EXACT, &["reward={kind='gsm8k'}"], "blue", &[(" blue ", RIGHT, NONE)]),
     judged(&["reward={kind='exact',after=':'}"], EXACT, "blue",
         &[("it is: blue", RIGHT, WRONG), ("blue", NONE, RIGHT)]),
     judged(&["reward={kind='exact',ignore_case=true}"], EXACT, "blue", &[("Blue", RIGHT, WRONG)]),
@@ -126,9 +126,7 @@ fn texts_are_judged_as_the_options_of_the_verifier_say() {
             "sampling.dynamic=false",
         ];
         let verdicts = |tries: &[&str]| -> BTreeMap<String, String> {
-            // Some verdicts are errors.
-            let tries = [tries, &["reward.max_errors=1.0"]].concat();
-            let done = bench.run(LETTERS, &with, &tries).completions();
+            let done = bench.run(LETTERS, &with, tries).completions();
             done.into_iter().map(|done| (done.text, done.verdict)).collect()
         };
         let [now, other] = [case.tries, case.against].map(verdicts);

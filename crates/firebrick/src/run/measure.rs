@@ -29,7 +29,8 @@ impl<M: PolicyModel> Run<M> {
         let heldout = &self.wired.heldout;
         let prompts = heldout[..samples.min(heldout.len())].to_vec();
         let measured = self.measure(&prompts, self.recipe.eval.samples.max(1), None)?;
-        let accuracy = measured.map(|(report, _)| report.accuracy);
+        // If nothing could be judged, nothing was measured.
+        let accuracy = measured.map(|(report, _)| report.accuracy).filter(|it| it.is_finite());
         if let Some(accuracy) = accuracy {
             metrics.set("warmup/accuracy", accuracy);
         }
@@ -102,6 +103,10 @@ impl<M: PolicyModel> Run<M> {
             return Ok(());
         };
         self.record_evaluation(&own, step, groups);
+        if report.judged() == 0 {
+            self.note(&format!("{name}: no completion could be judged, so nothing was measured"));
+            return Ok(());
+        }
         let mut metrics = Metrics::default();
         metrics.set(format!("eval/{name}/accuracy"), report.accuracy);
         metrics.set(format!("eval/{name}/majority"), report.majority);
@@ -115,9 +120,7 @@ impl<M: PolicyModel> Run<M> {
         if step > 0 {
             self.record(step, &metrics, Vec::new(), Outcome::default());
         }
-        if report.accuracy.is_finite() {
-            self.progress.sets.insert(name.clone(), report.accuracy);
-        }
+        self.progress.sets.insert(name.clone(), report.accuracy);
         Ok(())
     }
 
