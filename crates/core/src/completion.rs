@@ -36,7 +36,7 @@ pub struct Completion {
     /// The number of the weights that wrote the completion, as the engine was told. A completion that spans two
     /// versions has the older number.
     pub policy_version: Version,
-    /// `tokens` as text, without special tokens. The text of a conversation has the words of both sides, turn
+    /// `tokens` as text, without those that begin, end or fill up a text. The text of a conversation has the words of both sides, turn
     /// after turn, as far as the policy read them.
     pub text: String,
     /// The reason why the completion ended.
@@ -169,7 +169,8 @@ impl FinishReason {
     label = "needs `fn detokenize(&self, tokens: &[TokenId]) -> String`"
 )]
 pub trait Detokenizer: Send + Sync {
-    /// Returns the text of `tokens` without special tokens. It skips unknown ids and never fails.
+    /// Returns the text of `tokens` without those that begin, end or fill up a text. Other special tokens, such as
+    /// the tags around thoughts and calls of tools, are words of it. It skips unknown ids and never fails.
     fn detokenize(&self, tokens: &[TokenId]) -> String;
 }
 

@@ -54,7 +54,7 @@ pub trait Environment: Send + Sync {
 
 /// One conversation with an [`Environment`]. Dropping it ends it.
 pub trait Episode: Send {
-    /// Answers the words that the policy wrote in its turn: the turn's tokens as text, without special tokens.
+    /// Answers the words that the policy wrote in its turn: the turn's tokens as text, without their end.
     ///
     /// # Errors
     /// Fails if the environment fails. The policy's words are never a reason: a move against the rules gets a

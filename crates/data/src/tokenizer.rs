@@ -27,6 +27,19 @@ const FILES: [&str; 9] = [
     "generation_config.json",
 ];
 
+/// Special tokens that end a turn or a text, by their names in published vocabularies. A model may use one that its
+/// configuration does not call an end.
+const ENDS: [&str; 8] = [
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<｜end▁of▁sentence｜>",
+    "<end_of_turn>",
+    "</s>",
+];
+
 /// A tokenizer, which turns text into tokens and back. It knows the ids of the special tokens.
 #[derive(Clone)]
 pub struct Tokenizer {
@@ -35,6 +48,8 @@ pub struct Tokenizer {
     eos: TokenId,
     pad: TokenId,
     stop: Vec<TokenId>,
+    /// The special tokens that begin, end or fill up a text, and are no words of it.
+    wordless: Vec<TokenId>,
     files: BTreeMap<&'static str, Vec<u8>>,
 }
 
@@ -102,7 +117,15 @@ impl Tokenizer {
         stop.retain(|&id| id != eos);
         stop.insert(0, eos);
         let (bos, pad) = (id("bos_token"), id("pad_token").unwrap_or(eos));
-        Ok(Tokenizer { inner, bos, eos, pad, stop, files })
+        let ends = ENDS.iter().filter_map(|name| inner.token_to_id(name));
+        let mut wordless: Vec<TokenId> =
+            stop.iter().copied().chain(bos).chain([pad]).chain(ends).collect();
+        // A model may stop at a word, which is one all the same.
+        let added = inner.get_added_vocabulary();
+        wordless.retain(|&id| {
+            inner.id_to_token(id).is_some_and(|token| added.is_special_token(&token))
+        });
+        Ok(Tokenizer { inner, bos, eos, pad, stop, wordless, files })
     }
 
     /// Returns the tokens of a text.
@@ -197,8 +220,11 @@ impl Tokenizer {
 }
 
 impl Detokenizer for Tokenizer {
+    /// Returns the words of `tokens`. A tokenizer may call a tag such as `<think>` special, but who judges an answer
+    /// has to see it, so only the tokens that begin, end or fill up a text are left out.
     fn detokenize(&self, tokens: &[TokenId]) -> String {
-        self.decode(tokens, true)
+        let words = tokens.iter().copied().filter(|token| !self.wordless.contains(token));
+        self.decode(&words.collect::<Vec<_>>(), false)
     }
 }
 
@@ -243,6 +269,40 @@ mod tests {
         assert_eq!(loaded.stop_tokens(), [1]);
         assert_eq!(loaded.detokenize(&[3, 12, 4, 13, 1, 0, 999]), "1+2=");
         assert_eq!(loaded.files, made.files);
+    }
+
+    /// The tags of thoughts and tools are special tokens of many published tokenizers.
+    #[test]
+    fn special_tokens_that_are_words_are_in_the_text() {
+        let folder = tempfile::tempdir().unwrap();
+        Tokenizer::characters("7x").unwrap().save(folder.path()).unwrap();
+        let path = folder.path().join("tokenizer.json");
+        let mut json: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let tags = ["<think>", "</think>", "<tool_call>", "####", "<|im_end|>", "<bos>"];
+        for (index, tag) in tags.into_iter().enumerate() {
+            json["added_tokens"].as_array_mut().unwrap().push(serde_json::json!({
+                "id": 4 + index, "content": tag, "special": true,
+                "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            }));
+        }
+        fs::write(&path, json.to_string()).unwrap();
+        let config = folder.path().join("tokenizer_config.json");
+        let mut json: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
+        json["bos_token"] = "<bos>".into();
+        fs::write(&config, json.to_string()).unwrap();
+
+        let tokenizer = Tokenizer::from_folder(folder.path()).unwrap();
+        let text = "<bos><think>x</think>####7<tool_call><|im_end|>";
+        let mut tokens = tokenizer.encode(text, false).unwrap();
+        tokens.extend([tokenizer.eos(), tokenizer.pad(), 999]);
+        let words = "<think>x</think>####7<tool_call>";
+        assert_eq!(tokenizer.detokenize(&tokens), words);
+        assert_eq!(tokenizer.decode(&tokens, true), "x7");
+
+        // The text that is shown as it comes is the one that is judged.
+        let mut streamer = tokenizer.streamer();
+        let shown: String = tokens.iter().map(|&token| streamer.push(token)).collect();
+        assert_eq!(shown + &streamer.finish(), words);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick_core::Step;
+use firebrick_core::{Detokenizer as _, Step};
 use firebrick_data::DateTime;
 use firebrick_models::PolicyModel as _;
 use firebrick_train::{Moves, Sample, check_finite, global_norm};
@@ -125,7 +125,7 @@ pub fn replay(
             let (gradient, change) = gradient(std::slice::from_ref(sample))?;
             let own: Vec<f64> = sample.own().map(|at| f64::from(sample.advantages[at])).collect();
             Ok(Replayed {
-                text: tokenizer.decode(&sample.completion, true),
+                text: tokenizer.detokenize(&sample.completion),
                 tokens: own.len(),
                 advantage: own.iter().sum::<f64>() / own.len() as f64,
                 change,

@@ -155,7 +155,7 @@ fn pieces(run: &std::path::Path) -> Option<Pieces> {
     Some(Box::new(move |tokens| {
         let mut streamer = tokenizer.streamer();
         let piece = |token: &u32| match streamer.push(*token) {
-            // A special token has no text, so its name is shown.
+            // A token that ends a text has no words, so its name is shown.
             piece if piece.is_empty() && tokenizer.decode(&[*token], true).is_empty() => {
                 tokenizer.decode(&[*token], false)
             }

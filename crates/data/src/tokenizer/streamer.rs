@@ -5,11 +5,11 @@ use serde_json::json;
 
 use super::Tokenizer;
 
-/// A streamer, which turns tokens into text one by one, without special tokens.
+/// A streamer, which turns tokens into text one by one, without those that begin, end or fill up a text.
 ///
 /// A token is not always a piece of text: a character may be spread over several tokens, and some decoders take a
 /// space off the very first token. So a streamer says the text that can no longer change, and keeps the rest for
-/// later. Everything that it says, joined, is the text that [`Tokenizer::decode`] makes of all tokens.
+/// later. Everything that it says, joined, is the text that [`firebrick_core::Detokenizer::detokenize`] makes of all tokens.
 ///
 /// ```
 /// use firebrick_data::Tokenizer;
@@ -43,11 +43,11 @@ impl Tokenizer {
 impl Streamer<'_> {
     /// Takes the next token, and returns the text that is certain since the last call. It is often empty.
     ///
-    /// Special tokens, and ids outside the vocabulary, have no text.
+    /// Tokens that begin, end or fill up a text, and ids outside the vocabulary, have no text.
     pub fn push(&mut self, token: TokenId) -> String {
         let inner = &self.tokenizer.inner;
         let Some(text) = inner.id_to_token(token) else { return String::new() };
-        if inner.get_added_vocabulary().is_special_token(&text) {
+        if self.tokenizer.wordless.contains(&token) {
             return String::new();
         }
         self.window.push(token);
@@ -61,20 +61,20 @@ impl Streamer<'_> {
             return String::new();
         }
         let (tokens, bytes) = self.said;
-        let mut text = self.tokenizer.decode(&self.window, true);
+        let mut text = self.tokenizer.decode(&self.window, false);
         // An unfinished character looks like the replacement character.
         if text.len() <= bytes || text.ends_with(char::REPLACEMENT_CHARACTER) {
             return String::new();
         }
         self.window.drain(..tokens);
-        let bytes_of_piece = self.tokenizer.decode(&self.window, true).len();
+        let bytes_of_piece = self.tokenizer.decode(&self.window, false).len();
         self.said = (self.window.len(), bytes_of_piece);
         text.split_off(bytes)
     }
 
     /// Returns the text that was still kept back.
     pub fn finish(self) -> String {
-        self.tokenizer.decode(&self.window, true).split_off(self.said.1)
+        self.tokenizer.decode(&self.window, false).split_off(self.said.1)
     }
 }
 
@@ -120,6 +120,7 @@ fn is_byte(token: &str) -> bool {
 mod tests {
     use std::fs;
 
+    use firebrick_core::Detokenizer as _;
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -182,7 +183,7 @@ mod tests {
             let mut streamer = tokenizer.streamer();
             let mut text: String = tokens.iter().map(|&token| streamer.push(token)).collect();
             text += &streamer.finish();
-            prop_assert_eq!(text, tokenizer.decode(&tokens, true));
+            prop_assert_eq!(text, tokenizer.detokenize(&tokens));
         }
     }
 

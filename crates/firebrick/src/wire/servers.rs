@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use firebrick_core::{Detokenizer as _, Seed, TokenId};
+use firebrick_core::{Seed, TokenId};
 use firebrick_data::Tokenizer;
 use firebrick_models::{Decoder, PolicyModel as _};
 use firebrick_rollout::RolloutEngine;
@@ -102,7 +102,7 @@ fn probes(tokenizer: &Tokenizer) -> Vec<Vec<TokenId>> {
     let probe = |index| {
         let mut numbers = Seed::run(index).derive("probe", &[]).stream();
         let tokens = (0..DRAWS).map(|at| (numbers.uniform_at(at) * rows) as TokenId);
-        let words = tokens.filter(|token| !tokenizer.detokenize(&[*token]).is_empty());
+        let words = tokens.filter(|token| !tokenizer.decode(&[*token], true).is_empty());
         words.take(PROBE.0 as usize).collect::<Vec<TokenId>>()
     };
     (0..PROBE.1).map(probe).filter(|probe| probe.len() > 1).collect()
