@@ -117,6 +117,20 @@ impl Forms {
             | RewardKind::Choice { .. }
             | RewardKind::Exact { .. }
             | RewardKind::Integer { .. } => None,
+            // The verdict is that of the first part. Rules are asked for nothing, others at a price.
+            RewardKind::Weighted { parts } => {
+                let costly = |kind: &RewardKind| {
+                    matches!(
+                        kind,
+                        RewardKind::Model { .. }
+                            | RewardKind::Environment { .. }
+                            | RewardKind::Command { .. }
+                            | RewardKind::Weighted { .. }
+                    )
+                };
+                let first = parts.first().filter(|_| !parts.iter().any(|part| costly(&part.kind)));
+                return Forms::of(&first?.kind, prompts);
+            }
             _ => return None,
         };
         let usual =
@@ -165,7 +179,7 @@ fn shown(reference: &str) -> String {
 mod tests {
     use std::{path::Path, sync::mpsc::channel};
 
-    use firebrick_reward::{Choice, Integer};
+    use firebrick_reward::{Choice, Integer, Part, Weighted};
 
     use super::*;
 
@@ -208,6 +222,12 @@ mod tests {
         assert_eq!(checked(letters, "?", &["(B)", "E=mc^2"]).unwrap().0, ["(B)"]);
         let numbers: (&str, &dyn Verifier) = ("kind = 'integer'", &Integer::default());
         assert_eq!(checked(numbers, "?", &["8", "8.5"]).unwrap().0, ["8"]);
+        let name = "number".to_owned();
+        let part = Part { name, weight: 1.0, verifier: Box::new(Integer::default()) };
+        let weighted = Weighted::new(vec![part]).unwrap();
+        let parts =
+            "kind = 'weighted'\nparts = [{ name = 'number', weight = 1, kind = 'integer' }]";
+        assert_eq!(checked((parts, &weighted), "?", &["8", "8.5"]).unwrap().0, ["8"]);
     }
 
     #[test]
