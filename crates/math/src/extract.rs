@@ -49,7 +49,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use self::sentence::Found;
+use self::{sentence::Found, tidy::Turn};
 use crate::judgement::Span;
 
 /// The place of the answer in a response.
@@ -101,14 +101,15 @@ pub(crate) enum Place {
 
 /// Finds the answer of `text`, if it gives one.
 pub(crate) fn extract(text: &str, extraction: Extraction) -> Option<Answer> {
-    let turn = tidy::turn(text);
+    let turn = Turn::of(text);
     let part = match extraction {
-        Extraction::Bare => turn,
+        Extraction::Bare => turn.range,
         Extraction::AfterThinking => {
-            let part = tidy::after_last(text, turn, &["</think>", "###Response"])?;
-            tidy::after_thoughts(text, part)?
+            let after = turn.after_thoughts()?;
+            let ends = ["</think>", "###Response"];
+            tidy::after_last(text, turn.range, &ends)?.start.max(after.start)..after.end
         }
-        _ => tidy::after_thoughts(text, turn)?,
+        _ => turn.after_thoughts()?,
     };
     if extraction == Extraction::Bare {
         return bare(text, part);

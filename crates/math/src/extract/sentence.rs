@@ -157,15 +157,44 @@ fn substance(text: &str, run: &[Token]) -> bool {
 
 const JOINERS: [&str; 2] = ["and", "or"];
 
+/// Finds the last mathematics with a number, or the last formula, that isn't a condition on mathematics before it.
 fn last_run<'t>(text: &str, tokens: &'t [Token]) -> Option<&'t [Token]> {
     let telling = |token: &Token| {
         let number = || text[token.range.clone()].contains(char::is_numeric);
         token.kind == Kind::Formula || token.kind == Kind::Maths && number()
     };
-    let last = tokens.iter().rposition(telling)?;
     let maths = |token: &Token| matches!(token.kind, Kind::Maths | Kind::Formula);
-    let start = tokens[..last].iter().rposition(|token| !maths(token)).map_or(0, |at| at + 1);
-    Some(&tokens[start..run_at(tokens, last)])
+    let (mut found, mut end) = (None, tokens.len());
+    loop {
+        let Some(last) = tokens[..end].iter().rposition(telling) else { return found };
+        let start = tokens[..last].iter().rposition(|token| !maths(token)).map_or(0, |at| at + 1);
+        let run = &tokens[start..run_at(&tokens[..end], last)];
+        let word = |token: &Token| token.kind == Kind::Word;
+        let words = tokens[..start].iter().rposition(|token| !word(token)).map_or(0, |at| at + 1);
+        if words == 0
+            || !maths(&tokens[words - 1])
+            || !is_condition(text, &tokens[words..start], run)
+        {
+            return Some(run);
+        }
+        (found, end) = (found.or(Some(run)), words);
+    }
+}
+
+/// Tells whether a run of mathematics behind these words says where the mathematics before them holds: `for all $x>0$`.
+fn is_condition(text: &str, words: &[Token], run: &[Token]) -> bool {
+    let is = |at: usize, known: &[&str]| {
+        let word = words.get(at).map(|word| &text[word.range.clone()]);
+        word.is_some_and(|word| known.iter().any(|known| word.eq_ignore_ascii_case(known)))
+    };
+    let begins = is(0, &["where", "whenever"])
+        || is(0, &["for"]) && is(1, &["all", "any", "every", "each", "some"]);
+    let (Some(first), Some(last)) = (run.first(), run.last()) else { return false };
+    let run =
+        text[first.range.start..last.range.end].trim_matches(['$', '\\', '(', ')', ' ', '.', ',']);
+    let relates = ["\\in", "\\ge", "\\le", "\\ne", "<", ">", "∈", "≥", "≤", "≠"];
+    let letter = run.chars().count() == 1 && run.contains(char::is_alphabetic);
+    begins && (letter || relates.iter().any(|sign| run.contains(sign)))
 }
 
 /// Returns the place and the text of a run of mathematics.

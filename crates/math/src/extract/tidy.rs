@@ -20,27 +20,44 @@ const ENDS: [&str; 11] = [
     "<start_of_turn>",
 ];
 
-/// Returns the turn of the model: the text before the first token that ends it. A token with nothing before it
-/// opens the turn instead.
-pub(super) fn turn(text: &str) -> Range<usize> {
-    let mut blank = 0;
-    for at in memchr::memchr_iter(b'<', text.as_bytes()) {
-        let Some(token) = ENDS.iter().find(|&&token| text[at..].starts_with(token)) else {
-            continue;
-        };
-        if !text[blank..at].trim().is_empty() {
-            return 0..at;
-        }
-        blank = at + token.len();
-    }
-    0..text.len()
+/// The turn of the model: the text before the first token that ends it. A token with nothing before it opens the turn
+/// instead.
+pub(super) struct Turn {
+    pub(super) range: Range<usize>,
+    /// The end of the last `</think>` in it.
+    thoughts_end: Option<usize>,
+    /// True if a `<think>` stands behind that.
+    is_thinking: bool,
 }
 
-/// Returns the text after the thoughts: all of it if nothing in it is a thought. Returns `None` if the text breaks off
-/// within a thought, whose last box or number is no answer.
-pub(super) fn after_thoughts(text: &str, within: Range<usize>) -> Option<Range<usize>> {
-    let after = after_last(text, within.clone(), &["</think>"]).unwrap_or(within);
-    memmem::find(text[after.clone()].as_bytes(), b"<think>").is_none().then_some(after)
+impl Turn {
+    /// Finds the turn and its thoughts, in one pass over the signs that a token or a tag may begin with.
+    pub(super) fn of(text: &str) -> Turn {
+        let mut turn = Turn { range: 0..text.len(), thoughts_end: None, is_thinking: false };
+        let mut blank = 0;
+        for at in memchr::memchr_iter(b'<', text.as_bytes()) {
+            let rest = &text[at..];
+            if rest.starts_with("<think>") {
+                turn.is_thinking = true;
+            } else if rest.starts_with("</think>") {
+                (turn.is_thinking, turn.thoughts_end) = (false, Some(at + "</think>".len()));
+            } else if let Some(token) = ENDS.iter().find(|&&token| rest.starts_with(token)) {
+                if !text[blank..at].trim().is_empty() {
+                    turn.range.end = at;
+                    break;
+                }
+                blank = at + token.len();
+            }
+        }
+        turn
+    }
+
+    /// Returns the text after the thoughts: all of it if nothing in it is a thought. Returns `None` if the text breaks
+    /// off within a thought, whose last box or number is no answer.
+    pub(super) fn after_thoughts(&self) -> Option<Range<usize>> {
+        let from = self.thoughts_end.unwrap_or(self.range.start);
+        (!self.is_thinking).then_some(from..self.range.end)
+    }
 }
 
 /// Returns the text in `within` after the last of `ends`, if one occurs.

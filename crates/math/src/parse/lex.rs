@@ -442,6 +442,10 @@ impl<'a> Lexer<'a, '_> {
     /// month of `6/5/2024`, so it is not read.
     fn day(&mut self) -> Result<bool, Unread> {
         let rest = self.rest();
+        let sign = |at: usize| matches!(rest.as_bytes().get(at), Some(b'-' | b'/'));
+        if !(sign(1) || sign(2) || sign(4)) {
+            return Ok(false);
+        }
         let shape = rest.as_bytes()[..rest.len().min(11)].iter().map(|&byte| match byte {
             b'0'..=b'9' => '0',
             b'-' | b'/' => char::from(byte),

@@ -13,6 +13,12 @@ impl<'a> Parser<'a> {
     /// Reads a day with its month, in either order, and the year if one follows. The day of the week before it says
     /// nothing new.
     pub(super) fn day(&mut self) -> Option<Value> {
+        if !matches!(
+            (self.peek(), self.peek_at(1)),
+            (Some(Token::Word(_)), _) | (Some(Token::Number { .. }), Some(Token::Word(_)))
+        ) {
+            return None;
+        }
         let start = self.at;
         let day = self.weekday_and_day();
         if day.is_none() {
@@ -44,6 +50,9 @@ impl<'a> Parser<'a> {
 
     /// Reads what makes `terms` a time of day: `pm`, `in the morning`, `o'clock`. The zone behind it does not count.
     pub(super) fn time(&mut self, terms: &[Value]) -> Option<Value> {
+        if !matches!(self.peek(), Some(Token::Word(_) | Token::Symbol(_))) {
+            return None;
+        }
         let parts: Option<Vec<u32>> = terms.iter().map(part).collect();
         let (parts, start) = (parts?, self.at);
         let clock =

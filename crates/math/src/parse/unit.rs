@@ -163,6 +163,9 @@ impl Parser<'_> {
     /// units follows up to the end of the answer or of the item. In `3\mathrm{A}+2\mathrm{B}` the letters are
     /// variables.
     pub(super) fn unit_follows(&self) -> bool {
+        if !self.names_unit(self.at) {
+            return false;
+        }
         let before = self.at.checked_sub(1).map(|at| &self.lexemes[at]);
         let number = before.is_some_and(|before| match &before.token {
             Token::Number { .. }
@@ -175,7 +178,7 @@ impl Parser<'_> {
             Token::Symbol(name) => !before.upright && name.starts_with(|c: char| c.is_alphabetic()),
             _ => false,
         });
-        if !number || !self.names_unit(self.at) {
+        if !number {
             return false;
         }
         let mut ahead = Parser { at: self.at, ..Parser::new(self.lexemes) };
