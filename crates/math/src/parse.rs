@@ -294,6 +294,8 @@ impl<'a> Parser<'a> {
         }
         match self.time(&terms) {
             Some(time) => Ok(time),
+            // `3:30-4:30` is a time from and to.
+            None if terms.len() > 2 && terms.iter().any(is_sum) => Err(self.misplaced()),
             None => {
                 let terms = terms.into_iter().map(|term| self.scalar(term));
                 terms.collect::<Result<_, _>>().map(Value::Ratio)
@@ -410,6 +412,10 @@ impl<'a> Parser<'a> {
             _ => Err(Unread::Misplaced(self.at)),
         }
     }
+}
+
+fn is_sum(value: &Value) -> bool {
+    matches!(value, Value::Scalar(Expr::Sum(terms)) if terms.iter().all(Expr::is_constant))
 }
 
 /// Joins conditions. All conditions joined by `and` have to hold; of conditions joined by `or` one is enough.

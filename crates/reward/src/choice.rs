@@ -87,8 +87,8 @@ struct Found<'text> {
 impl Letters<'_> {
     fn find<'text>(self, text: &'text str) -> Option<Found<'text>> {
         let boxed = boxes(text).into_iter().rev().find_map(|inside| self.in_box(&text[inside]));
-        if let Some(found) = boxed {
-            return self.only(found);
+        if boxed.is_some() {
+            return boxed;
         }
         let last = marker::places(text).filter_map(|place| self.leading(&text[place..])).last();
         match last {
@@ -111,7 +111,7 @@ impl Letters<'_> {
     fn in_box(self, text: &str) -> Option<Found<'_>> {
         let found = self.leading(text)?;
         let dress = &text[..text.len() - found.text.len() - found.rest.len()];
-        formula::is_alone_or_marked(dress, found.rest).then_some(found)
+        self.only(found).filter(|found| formula::is_alone_or_marked(dress, found.rest))
     }
 
     /// Returns the letter, unless another letter follows as an alternative.
@@ -274,6 +274,9 @@ mod tests {
             ("Answer: Bob", Unparsable),
             ("Answer: A or B", Unparsable),
             (r"\boxed{B, C}", Unparsable),
+            (r"\boxed{A \text{ or } C}", Unparsable),
+            (r"The ends are \boxed{A, C}. The answer is B.", Right),
+            (r"\boxed{\text{B, because } x=1}", Right),
             ("The answer is not B.", Unparsable),
             ("The answer is: A triangle, B", Unparsable),
             ("To answer this: count.\n\n(B)", Right),

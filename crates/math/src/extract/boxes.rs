@@ -132,7 +132,7 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
 
 /// Tells whether a box is a form to fill in and no answer: `\boxed{}`, `\boxed{...}`, `\boxed{\text{answer}}`.
 fn is_form(piece: &str) -> bool {
-    const NOTHING: [&str; 21] = [
+    const NOTHING: [&str; 22] = [
         "\\,",
         "\\;",
         "\\:",
@@ -150,6 +150,7 @@ fn is_form(piece: &str) -> bool {
         "\\cdots",
         "\\square",
         "\\Box",
+        "\\underline{",
         "~",
         "{",
         "}",
@@ -159,15 +160,20 @@ fn is_form(piece: &str) -> bool {
     let mut rest = piece;
     loop {
         rest = rest.trim_start_matches(nothing);
+        let space = ["\\hspace{", "\\phantom{"].iter().find_map(|space| rest.strip_prefix(space));
+        if let Some((_, after)) = space.and_then(|inside| inside.split_once('}')) {
+            rest = after;
+            continue;
+        }
         match NOTHING.iter().find_map(|known| rest.strip_prefix(known)) {
             Some(shorter) => rest = shorter,
             None => break,
         }
     }
     let word = rest.trim_end_matches(|c: char| c == '}' || nothing(c)).trim_end();
-    ["", "answer", "your answer", "the answer", "final answer", "your final answer"]
-        .iter()
-        .any(|known| word.eq_ignore_ascii_case(known))
+    let known = ["", "answer", "your answer", "the answer", "final answer", "your final answer"];
+    let word = word.strip_suffix(" here").unwrap_or(word);
+    known.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
 /// Tells whether a box without braces stands in mathematics: in a formula, after an operator, or on a line of

@@ -70,6 +70,7 @@ fn the_last_box_wins() {
             (r"\boxed{31} is in the form \boxed{...}", Some("31")),
             (r"\boxed{31} is in \boxed{\text{answer}}, as asked", Some("31")),
             (r"\boxed{31}, not \boxed{\ } or \boxed{?}", Some("31")),
+            (r"\boxed{31} fills \boxed{\underline{\hspace{1cm}}}", Some("31")),
             (r"The sign is \boxed{<}", Some("<")),
         ],
     );

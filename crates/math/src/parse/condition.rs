@@ -7,7 +7,7 @@ use super::{
     Lexeme, Parser, Unread,
     token::{Bracket, Token},
 };
-use crate::value::{Relation, Value};
+use crate::value::{NamedSet, Relation, Value};
 
 impl Parser<'_> {
     /// Skips the condition that the rest of the text is.
@@ -61,11 +61,23 @@ impl Parser<'_> {
                 });
                 begins(word) && !bound
             }
+            // A set that is not read as a value, as in `, n \in \mathbb{N}^*`.
+            Token::Symbol(_) => {
+                let token = |offset: usize| self.lexemes.get(at + offset).map(|it| &it.token);
+                let separated =
+                    at > 0 && matches!(self.lexemes[at - 1].token, Token::Comma | Token::Semicolon);
+                separated
+                    && token(1) == Some(&Token::In)
+                    && matches!(token(2), Some(Token::NamedSet(set)) if *set != NamedSet::Reals)
+                    && matches!(token(3), Some(Token::Caret | Token::Underscore))
+            }
             // `P(X > 1)` is a probability.
             Token::Open(Bracket::Round) => {
                 let before = at.checked_sub(1).map(|at| &self.lexemes[at].token);
                 let applied = match before {
-                    Some(Token::Symbol(name)) => name.starts_with(char::is_uppercase),
+                    Some(Token::Symbol(name)) => {
+                        name.starts_with(char::is_uppercase) || matches!(&**name, "f" | "g" | "h")
+                    }
                     None | Some(Token::Function(_) | Token::Word(_)) => true,
                     _ => false,
                 };
@@ -75,16 +87,15 @@ impl Parser<'_> {
         }
     }
 
-    /// Tells whether a relation or a condition in words stands between the bracket before `at` and its partner.
+    /// Tells whether a relation or words stand between the bracket before `at` and its partner.
     fn is_relation(&self, at: usize) -> bool {
         let mut depth = 0_usize;
-        for (offset, lexeme) in self.lexemes[at..].iter().take(LONGEST).enumerate() {
+        for lexeme in self.lexemes[at..].iter().take(LONGEST) {
             match &lexeme.token {
                 Token::Open(_) => depth += 1,
                 Token::Close(_) if depth == 0 => return false,
                 Token::Close(_) => depth -= 1,
-                Token::Relation(_) | Token::In if depth == 0 => return true,
-                Token::Word(word) if depth == 0 && offset == 0 && begins(word) => return true,
+                Token::Relation(_) | Token::In | Token::Word(_) if depth == 0 => return true,
                 _ => {}
             }
         }

@@ -441,34 +441,36 @@ impl<'a> Lexer<'a, '_> {
     /// Reads a day in digits, which would otherwise be a difference or a quotient: `2024-06-05`. Nobody can tell the
     /// month of `6/5/2024`, so it is not read.
     fn day(&mut self) -> Result<bool, Unread> {
-        let rest = self.rest();
-        let sign = |at: usize| matches!(rest.as_bytes().get(at), Some(b'-' | b'/'));
+        let bytes = self.rest().as_bytes();
+        let sign = |at: usize| matches!(bytes.get(at), Some(b'-' | b'/'));
         if !(sign(1) || sign(2) || sign(4)) {
             return Ok(false);
         }
-        let shape = rest.as_bytes()[..rest.len().min(11)].iter().map(|&byte| match byte {
-            b'0'..=b'9' => '0',
-            b'-' | b'/' => char::from(byte),
-            _ => ' ',
-        });
-        let shape: String = shape.collect();
-        let shape = shape.split(' ').next().unwrap_or_default();
-        if matches!(shape, "0/0/0000" | "00/0/0000" | "0/00/0000" | "00/00/0000") {
-            return Err(Unread::Date(rest[..shape.len()].into()));
-        }
-        let ends = !rest[shape.len()..].trim_start().starts_with(['+', '*', '=', '^', '\\']);
-        if shape != "0000-00-00" || !ends {
+        let is_part = |byte: &&u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'/');
+        let length = bytes.iter().take(11).take_while(is_part).count();
+        let text = &self.rest()[..length];
+        let parts: Vec<&str> = text.split(['-', '/']).collect();
+        let [first, second, third] = parts[..] else { return Ok(false) };
+        // `2000-10-10 = 1980` is a difference.
+        let after = self.rest()[length..].trim_start();
+        let zero = |part: &&str| part.starts_with('0');
+        if after.starts_with(['+', '*', '=', '^']) && !parts.iter().any(zero) {
             return Ok(false);
         }
         let number = |part: &str| part.parse::<u64>().unwrap_or(0);
-        let (year, month, day) = (number(&rest[..4]), number(&rest[5..7]), number(&rest[8..10]));
-        let Some(name) = moment::month_name(month) else { return Ok(false) };
-        if !(1..=31).contains(&day) {
+        let is_day = |part: &str| part.len() <= 2 && (1..=31).contains(&number(part));
+        let is_year = |part: &str| part.len() == 4 && (1000..3000).contains(&number(part));
+        if is_day(first) && is_day(second) && is_year(third) {
+            return Err(Unread::Date(text.into()));
+        }
+        let month = moment::month_name(number(second)).filter(|_| second.len() == 2);
+        let (Some(month), 2) = (month, third.len()) else { return Ok(false) };
+        if !is_year(first) || !is_day(third) {
             return Ok(false);
         }
-        self.at += shape.len();
-        self.push(Token::Word(name.into()));
-        for value in [day, year] {
+        self.at += length;
+        self.push(Token::Word(month.into()));
+        for value in [number(third), number(first)] {
             self.push(Token::Number { value: integer(value), decimal: false });
         }
         Ok(true)
@@ -820,6 +822,9 @@ impl<'a> Lexer<'a, '_> {
                 }
                 self.push(token);
             }
+            Command::Nothing if matches!(name, "quad" | "qquad") && self.statement_follows() => {
+                self.push(Token::Comma);
+            }
             Command::Nothing => {
                 self.spaced = true;
                 if matches!(name, "left" | "right" | "middle")
@@ -842,6 +847,35 @@ impl<'a> Lexer<'a, '_> {
             Command::Unknown => return Err(Unread::Command(name.into())),
         }
         Ok(())
+    }
+
+    /// Tells whether a wide space separates a value from a statement: `f(n)=n \quad n\ge1`. Side by side they would be
+    /// a product.
+    fn statement_follows(&self) -> bool {
+        let start: String = self.rest().trim_start().chars().take(40).collect();
+        let mut parts = start.split(['\\', ',']);
+        let (start, command) = (parts.next().unwrap_or_default(), parts.next());
+        let begins = start.starts_with(|c: char| c.is_alphanumeric());
+        let relation = |command: &str| {
+            matches!(
+                word::command(letters_of(command)),
+                Command::Token(Token::Relation(_) | Token::In)
+            )
+        };
+        let signs = ['=', '<', '>', '≤', '≥', '≠', '∈'];
+        let related = start.contains(signs) || command.is_some_and(relation);
+        let ends_value = !matches!(
+            self.last(),
+            None | Some(
+                Token::Comma
+                    | Token::Semicolon
+                    | Token::And
+                    | Token::Or
+                    | Token::Open(_)
+                    | Token::Word(_)
+            )
+        );
+        self.brackets + self.matrices == 0 && ends_value && begins && related
     }
 
     /// Tells whether the next line is an equation of its own: `x=1\\y=2`.

@@ -82,6 +82,11 @@ impl Parser<'_> {
                 read.is_compound = true;
             }
             Some(Token::Open(Bracket::Group)) => self.grouped_units(read)?,
+            // `metres per second squared`
+            Some(Token::Word(word)) if read.words > 1 && matches!(&**word, "squared" | "cubed") => {
+                self.at += 1;
+                read.power = if **word == *"squared" { 2 } else { 3 };
+            }
             Some(Token::Word(word)) if self.letters_of_unit(self.at).is_none() => {
                 if word::changes_meaning(word) || read.words > 7 {
                     return Err(self.misplaced());
@@ -224,7 +229,11 @@ impl Parser<'_> {
                 let next = next?;
                 let unit = match &next.token {
                     Token::Word(_) => true,
-                    Token::Symbol(letter) => next.upright && word::is_unit_letter(letter),
+                    // `\mu N` and `\mu g` are formulas of friction.
+                    Token::Symbol(letter) => {
+                        word::is_unit_letter(letter)
+                            && (next.upright || !matches!(&**letter, "N" | "g"))
+                    }
                     _ => false,
                 };
                 unit.then_some(2)

@@ -119,6 +119,7 @@ pub(super) fn command(name: &str) -> Command {
         "ohm" | "textohm" => Token::Symbol("Ω".into()),
         "micro" | "textmu" | "upmu" => Token::Symbol("μ".into()),
         "celsius" | "textcelsius" | "degreeCelsius" => Token::Word("celsius".into()),
+        "AA" | "angstrom" => Token::Word("angstrom".into()),
         "forall" => Token::Word("forall".into()),
         _ => match greek(name) {
             Some(name) => Token::Symbol(name.into()),

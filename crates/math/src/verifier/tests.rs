@@ -440,6 +440,9 @@ fn a_condition_behind_an_answer_is_no_part_of_it() {
         &[
             r"f(n)=n+1 \text{ for all } n \geq 1",
             r"f(n)=n+1,\ n\ge 1",
+            r"f(n)=n+1 \quad n\ge 1",
+            r"f(n)=n+1,\ n\in\mathbb{N}^*",
+            r"f(n)=n+1\ (n \text{ even})",
             r"f(n)=n+1 \text{ for } n=1,2,3,\ldots",
             r"f(n)=n+1 \text{ for all integers } n \ge 1 \text{ and } n \neq 3",
         ],
@@ -459,7 +462,7 @@ fn a_condition_behind_an_answer_is_no_part_of_it() {
     // A letter that gets its value behind the formula is a part of it.
     check(
         "2x+c",
-        &[r"2x+c, \text{ where } c \text{ is a constant}"],
+        &[r"2x+c, \text{ where } c \text{ is a constant}", r"2x+c \text{ with } c\in\mathbb{R}"],
         &[r"2x+c, \text{ where } c=3"],
     );
     check("2x+3", &[], &[r"2x+c, \text{ where } c=3"]);
@@ -509,6 +512,8 @@ fn a_unit_behind_a_number_is_left_aside_in_every_spelling() {
         r"\,\mathrm{MPa}",
         r" GHz",
         r" \text{ mph}",
+        r"\text{ metres per second squared}",
+        r"\,\mu s",
     ];
     for unit in units {
         let measured = format!("12{unit}");
@@ -521,7 +526,7 @@ fn a_unit_behind_a_number_is_left_aside_in_every_spelling() {
     check(
         "12",
         &[],
-        &["12\\,m", "12x", r"12\mu", r"12\Omega^2", r"12\,\mathrm{e}", r"12\mathrm{i}"],
+        &["12\\,m", "12x", r"12\mu", r"12\Omega^2", r"12\mu N", r"12\,\mathrm{e}", r"12\mathrm{i}"],
     );
     check(r"3\mathrm{A}+2\mathrm{B}", &["2B+3A"], &["3", "3A"]);
     check(r"\frac32", &[], &[r"\frac32 kT"]);
@@ -548,7 +553,10 @@ fn days_and_times_of_day_are_compared_as_such() {
         &[r"\text{June 6}", r"\text{July 5}", "5", r"\text{June}", "2024-05-06"],
     );
     // These are no difference and no quotient.
-    check("2013", &[], &["2024-06-05"]);
+    check("2013", &[], &["2024-06-05", "2024/06/05"]);
+    check("-2023", &[], &["05-06-2024"]);
+    check("1980", &["2000-10-10=1980"], &[]);
+    check("3:26:30", &[], &["3:30-4:30"]);
     check(r"\frac{3}{5060}", &[], &["6/5/2024"]);
     check("30", &["30"], &["June 30"]);
     for (gold, response) in [

@@ -12,13 +12,10 @@ pub(super) fn is_alone_or_marked(dress: &str, rest: &str) -> bool {
         closed.is_empty() || ["$", r"\)", r"\]"].iter().any(|close| closed.starts_with(close));
     let bracket =
         dress.ends_with(['(', '[', '（', '【']) && rest.starts_with([')', ']', '）', '】']);
-    // The letter may begin a list, which names no choice.
-    let listed = rest.starts_with([',', '/', '&', '、']);
     alone
         || bracket
-        || listed
         || rest.starts_with([')', '.', ':', '．', '：'])
-        || GOES_ON.contains(&word_after(rest))
+        || GOES_ON.contains(&word_after(rest.strip_prefix(',').unwrap_or(rest)))
 }
 
 /// Tells whether a formula goes on behind a letter: after `E` in `E=mc^2`, after `A` in `A \cup B`, `(A) \to (B)` and
