@@ -10,8 +10,9 @@
 //!    breaks off after a `<think>`.
 //! 2. **The last box** (`\boxed{…}`, `\fbox{…}`, `\framebox{…}`) wins over everything else, wherever it stands,
 //!    because a box has no other use. Braces are matched, with escapes understood. A box without braces
-//!    (`\boxed 5`) counts. A box that is never closed counts if no box is closed. An empty box doesn't count. A
-//!    box around a box is the inner one. Neighbours are one answer (`\boxed{3}` and `\boxed{4}` give `3, 4`) as
+//!    (`\boxed 5`) counts in mathematics; in prose it is only the name of the command. A box that is never closed
+//!    counts if no box is closed. A box that waits for an answer (`\boxed{}`, `\boxed{...}`) doesn't count. A box
+//!    around a box is the inner one. Neighbours are one answer (`\boxed{3}` and `\boxed{4}` give `3, 4`) as
 //!    [`join::boxes`] says; in `\boxed{3} is wrong, it is \boxed{4}` the last box counts.
 //! 3. **The last marker**: `Answer:` (with Markdown or LaTeX around it), “the answer is”, a heading “Final
 //!    Answer”, `#### 18`, `<answer>`, `答案：`. The marker's field is the rest of the line, or the next line with
@@ -24,8 +25,8 @@
 //!    answer.
 //! 4. **The whole text**, if it is one line of nothing but mathematics: `4\sqrt{2}`, `f(x) = 0`.
 //! 5. **The last formula or number**, whichever ends last. A number is taken with the mathematics around it
-//!    (`x = 3/4`), and never out of a word or a formula. If the text denies it (“it is not 5”), the whole sentence
-//!    is the answer.
+//!    (`x = 3/4`), and never out of a word or a formula. A condition behind a formula (“for all $x>0$”) doesn't
+//!    count. If the text denies it (“it is not 5”), the whole sentence is the answer.
 //! 6. **A text of up to three words** without any mathematics.
 //!
 //! A percent sign or word after a box, a formula or a number belongs to it: `$\boxed{28}$ percent`
