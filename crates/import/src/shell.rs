@@ -15,7 +15,7 @@ use super::{
     settings::{is_key, is_override},
 };
 use firebrick_recipe::Problem;
-use words::{Piece, Word};
+use words::{Or, Piece, Unset, Word};
 
 /// Words after which a shell may skip commands, or repeat them.
 const CONDITIONS: [&str; 7] = ["if", "elif", "else", "for", "while", "until", "case"];
@@ -148,14 +148,31 @@ impl Variables<'_> {
     fn filled_in(&mut self, piece: &Piece) -> Result<String, Problem> {
         Ok(match piece {
             Piece::Text(part) => part.clone(),
-            Piece::Variable { name, or, .. } => match (self.values.get(name), or) {
-                (Some(value), _) => {
-                    self.budget.spend(value.len())?;
-                    value.clone()
+            Piece::Variable { name, or, .. } => {
+                let unset = match or {
+                    Or::Default(_, unset) | Or::Assigned(_, unset) | Or::Instead(_, unset) => {
+                        *unset
+                    }
+                    Or::Nothing => Unset::Absent,
+                };
+                let value = self.values.get(name);
+                match (value.filter(|value| unset == Unset::Absent || !value.is_empty()), or) {
+                    (Some(_), Or::Instead(word, _)) => self.expand(word)?,
+                    (None, Or::Instead(..)) => String::new(),
+                    (Some(value), _) => {
+                        self.budget.spend(value.len())?;
+                        value.clone()
+                    }
+                    (None, Or::Default(word, _)) => self.expand(word)?,
+                    (None, Or::Assigned(word, _)) => {
+                        let value = self.expand(word)?;
+                        self.budget.spend(value.len())?;
+                        self.set(name, value.clone());
+                        value
+                    }
+                    (None, Or::Nothing) => format!("${{{name}}}"),
                 }
-                (None, Some(or)) => self.expand(or)?,
-                (None, None) => format!("${{{name}}}"),
-            },
+            }
             Piece::Arithmetic(sum) => {
                 // A longer text is no number, and would be read again wherever it is used.
                 let short =
@@ -234,6 +251,22 @@ mod tests {
             ("p=x.y\nrun $p=3", "3"),
             ("a=' 1  2 '\nrun x.y=\"$a\"", " 1  2 "),
             ("a='x.y=\"b\"'\nrun $a", "\"b\""),
+            ("A=\"$(cd \"$(dirname \"${BASH_SOURCE[0]}\")/..\" && pwd)\"\nrun x.y=1", "1"),
+            ("A=$(awk -F= '/^(P|Q)_/{print $1}')\nB=\"a\"\nrun x.y=$B", "a"),
+            ("run a=\"w-$(basename \"$(pwd)\")\" x.y=3e-6", "3e-6"),
+            ("A=`basename \"$(pwd)\"`\nrun x.y=1", "1"),
+            ("A=$(echo ')' \\) # it's )\n)\nrun x.y=1", "1"),
+            ("A=$(python - <<'EOF'\nprint(\"it's a ) \")\nx.y=2\nEOF\n)\nrun x.y=1", "1"),
+            ("cat > f <<-EOF\n  don't x.y=2\n\tEOF\nrun x.y=1", "1"),
+            ("read a <<< \"it's\"\nrun x.y=1", "1"),
+            (": \"${n:=\"4\"}\"\nrun x.y=$n", "4"),
+            ("run x.y=\"${n:-it's \"4\"}\"", "it's 4"),
+            ("run x.y=${1:-4}", "4"),
+            ("n=\nrun x.y=${n:-4}${n-5}", "4"),
+            ("n=4\nrun x.y=a${n:+-$n}${m:+-$m}", "a-4"),
+            ("n=4\nrun x.y=${n:?unset}${m:?unset}", "4${m}"),
+            ("run x.y=$'4'", "4"),
+            ("n=4\r\nrun \\\r\n  x.y=$n \\\r\n  -v\r\n", "4"),
         ] {
             assert_eq!(value(script), expected, "{script}");
         }
@@ -267,7 +300,10 @@ mod tests {
             let outcome = overrides(&script, &mut Notes::default(), &mut Budget::default());
             assert!(outcome.unwrap_err().message.contains("MiB"));
         }
-        for deep in ["${a:-", "$((", "(", "$((1+(", "\"", "'", "$(", "`", "\\", "x.y=$((-"] {
+        for deep in [
+            "${a:-", "$((", "(", "$((1+(", "\"", "'", "$(", "`", "\\", "x.y=$((-", "\"$(",
+            "\"${a:-", "$(<<a\n", "'${a:-",
+        ] {
             read(&format!("run x.y={}", deep.repeat(100_000)));
         }
     }

@@ -9,11 +9,32 @@ pub(super) enum Piece {
     /// Text as it stands.
     Text(String),
     /// `$name`, or `${name:-or}`. `quoted` is true inside `"…"`.
-    Variable { name: String, or: Option<Word>, quoted: bool },
+    Variable { name: String, or: Or, quoted: bool },
     /// `$((…))`, without the brackets.
     Arithmetic(String),
     /// A piece whose value only a shell knows, as `$(…)` or `${…}`.
     Foreign(String),
+}
+
+/// The part of `${…}` behind the name, and the variables that it is for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Or {
+    Nothing,
+    /// `${name-…}`, with a colon `${name:-…}`: the value without one.
+    Default(Word, Unset),
+    /// `${name=…}`, `${name:=…}`: likewise, and the variable then has the value.
+    Assigned(Word, Unset),
+    /// `${name+…}`, `${name:+…}`: the value in the place of another one.
+    Instead(Word, Unset),
+}
+
+/// The variables that count as having no value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Unset {
+    /// Those that were never set.
+    Absent,
+    /// Those, and those with an empty text: the signs with a colon.
+    Empty,
 }
 
 impl Word {
@@ -42,19 +63,24 @@ impl Word {
 
 /// Returns the commands of a script. Every sign that may end a command ends it here, whatever it means to a shell.
 pub(super) fn commands(script: &str) -> Vec<Vec<Word>> {
-    let mut reader = Reader { rest: script };
+    let script = script.replace("\r\n", "\n");
+    let mut reader = Reader { rest: &script, documents: Vec::new() };
     let mut commands = vec![Vec::new()];
     while let Some(c) = reader.peek() {
         match c {
-            '\n' | ';' | '&' | '|' => {
+            '\n' => {
+                reader.line_end();
+                commands.push(Vec::new());
+            }
+            ';' | '&' | '|' => {
                 reader.skip(1);
                 commands.push(Vec::new());
             }
-            '#' => reader.rest = reader.rest.find('\n').map_or("", |end| &reader.rest[end..]),
-            '(' | ')' | '<' | '>' => reader.skip(1),
+            '#' => reader.comment(),
+            '<' => reader.less_than(),
+            '(' | ')' | '>' => reader.skip(1),
             c if c.is_whitespace() => reader.skip(c.len_utf8()),
             _ if reader.rest.starts_with("\\\n") => reader.skip(2),
-            _ if reader.rest.starts_with("\\\r\n") => reader.skip(3),
             _ => {
                 let word = reader.word();
                 if let Some(command) = commands.last_mut() {
@@ -68,9 +94,15 @@ pub(super) fn commands(script: &str) -> Vec<Vec<Word>> {
 
 struct Reader<'text> {
     rest: &'text str,
+    /// The last lines of the texts (`<<EOF`) that begin with the next line.
+    documents: Vec<&'text str>,
 }
 
 impl<'text> Reader<'text> {
+    fn of(text: &'text str) -> Self {
+        Reader { rest: text, documents: Vec::new() }
+    }
+
     fn peek(&self) -> Option<char> {
         self.rest.chars().next()
     }
@@ -85,6 +117,35 @@ impl<'text> Reader<'text> {
         taken
     }
 
+    fn comment(&mut self) {
+        self.rest = self.rest.find('\n').map_or("", |end| &self.rest[end..]);
+    }
+
+    /// Goes past `<`, and notes a text that begins with the next line: `<<EOF`, `<<-'EOF'`.
+    fn less_than(&mut self) {
+        let length = self.rest.bytes().take_while(|&b| b == b'<').count();
+        self.skip(length);
+        if length == 2 {
+            let name = self.rest.trim_start_matches(['-', ' ', '\t', '\\', '\'', '"']);
+            let is_end = |c: char| c.is_whitespace() || "'\";&|<>()".contains(c);
+            let name = &name[..name.find(is_end).unwrap_or(name.len())];
+            self.documents.extend((!name.is_empty()).then_some(name));
+        }
+    }
+
+    /// Goes past the end of a line, and past the texts that begin behind it. They are no arguments.
+    fn line_end(&mut self) {
+        self.skip(1);
+        for last in std::mem::take(&mut self.documents) {
+            while !self.rest.is_empty() {
+                let line = self.take(self.rest.find('\n').map_or(self.rest.len(), |end| end + 1));
+                if line.trim() == last {
+                    break;
+                }
+            }
+        }
+    }
+
     fn word(&mut self) -> Word {
         let mut word = Word::default();
         while let Some(c) = self.peek() {
@@ -96,9 +157,12 @@ impl<'text> Reader<'text> {
                     self.skip(1);
                     push(&mut word, text);
                 }
-                '"' => self.quoted(&mut word),
+                '"' => {
+                    self.skip(1);
+                    self.quoted(&mut word);
+                }
                 '$' | '`' => {
-                    let piece = self.dollar();
+                    let piece = self.dollar(false);
                     add(&mut word, piece);
                 }
                 // The shell joins the lines, also in the middle of a word.
@@ -120,18 +184,14 @@ impl<'text> Reader<'text> {
         word
     }
 
-    /// Reads the pieces inside `"…"`.
+    /// Reads the pieces inside `"…"`, up to the end of the quotes.
     fn quoted(&mut self, word: &mut Word) {
-        self.skip(1);
         push(word, ""); // An empty text is a word too.
         while let Some(c) = self.peek() {
             match c {
                 '"' => return self.skip(1),
                 '$' | '`' => {
-                    let mut piece = self.dollar();
-                    if let Piece::Variable { quoted, .. } = &mut piece {
-                        *quoted = true;
-                    }
+                    let piece = self.dollar(true);
                     add(word, piece);
                 }
                 '\\' if self.rest.starts_with("\\\n") => self.skip(2),
@@ -149,46 +209,24 @@ impl<'text> Reader<'text> {
     }
 
     /// Reads the piece that begins with `$` or a backquote.
-    fn dollar(&mut self) -> Piece {
+    fn dollar(&mut self, quoted: bool) -> Piece {
         if self.rest.starts_with('`') {
             self.skip(1);
-            let end = self.rest.find('`').unwrap_or(self.rest.len());
-            let code = self.take(end).to_owned();
-            self.skip(1);
-            return Piece::Foreign(format!("$({code})"));
+            return Piece::Foreign(format!("$({})", self.closed('`', quoted)));
         }
         if self.rest.starts_with("$((") {
             self.skip(3);
-            // The first bracket that closes none inside ends the sum.
-            let mut open = 0usize;
-            let ends = |letter: char| match letter {
-                '(' => {
-                    open += 1;
-                    false
-                }
-                ')' if open > 0 => {
-                    open -= 1;
-                    false
-                }
-                letter => letter == ')',
-            };
-            let end = self.rest.find(ends).unwrap_or(self.rest.len());
-            let sum = self.take(end).to_owned();
-            self.skip(2);
+            let sum = self.closed(')', quoted).to_owned();
+            self.skip(1);
             return Piece::Arithmetic(sum);
         }
         if self.rest.starts_with("$(") {
             self.skip(2);
-            let end = self.rest.find(')').unwrap_or(self.rest.len());
-            let code = self.take(end).to_owned();
-            self.skip(1);
-            return Piece::Foreign(format!("$({code})"));
+            return Piece::Foreign(format!("$({})", self.closed(')', quoted)));
         }
         if self.rest.starts_with("${") {
             self.skip(2);
-            let inside = self.take(closing(self.rest));
-            self.skip(1);
-            return braces(inside);
+            return braces(self.closed('}', quoted), quoted);
         }
         self.skip(1);
         let length =
@@ -199,50 +237,122 @@ impl<'text> Reader<'text> {
                 self.skip(1);
                 Piece::Text(String::new())
             }
+            // `$'…'` and `$"…"` are texts.
+            0 if !quoted && self.rest.starts_with(['\'', '"']) => Piece::Text(String::new()),
             0 => Piece::Text("$".into()),
             length => {
-                Piece::Variable { name: self.take(length).to_owned(), or: None, quoted: false }
+                Piece::Variable { name: self.take(length).to_owned(), or: Or::Nothing, quoted }
             }
         }
     }
-}
 
-/// Returns the place of the `}` that closes a bracket opened before `text`.
-fn closing(text: &str) -> usize {
-    let mut depth = 0;
-    for (at, c) in text.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => return at,
-            '}' => depth -= 1,
-            _ => {}
+    /// Takes the text up to the sign that closes it, and goes past the sign. Quotes and brackets inside are closed
+    /// first, as in `"$(cd "$(dirname "$0")" && pwd)"`. They are on a list, because a script may nest them a
+    /// million times.
+    fn closed(&mut self, close: char, quoted: bool) -> &'text str {
+        let text = self.rest;
+        // Each sign that is waited for, and whether it stands in quotes: an apostrophe does nothing there.
+        let mut open = vec![(close, quoted && close == '}')];
+        let mut before = ' ';
+        while let (Some(&(close, quoted)), Some(c)) = (open.last(), self.peek()) {
+            let opened = match c {
+                c if c == close => {
+                    open.pop();
+                    if open.is_empty() {
+                        let inside = &text[..text.len() - self.rest.len()];
+                        self.skip(c.len_utf8());
+                        return inside;
+                    }
+                    None
+                }
+                '\\' => {
+                    self.skip(1);
+                    None
+                }
+                '\'' if !quoted => {
+                    self.skip(1);
+                    self.rest = self.rest.find('\'').map_or("", |end| &self.rest[end..]);
+                    None
+                }
+                '"' => Some(('"', true)),
+                '`' => Some(('`', false)),
+                '$' if self.rest.starts_with("$(") => {
+                    self.skip(1);
+                    Some((')', false))
+                }
+                '$' if self.rest.starts_with("${") => {
+                    self.skip(1);
+                    Some(('}', quoted))
+                }
+                '(' if close == ')' => Some((')', false)),
+                '#' if close == ')' && before.is_whitespace() => {
+                    self.comment();
+                    continue;
+                }
+                '<' if close == ')' => {
+                    self.less_than();
+                    continue;
+                }
+                '\n' if close == ')' => {
+                    self.line_end();
+                    before = '\n';
+                    continue;
+                }
+                _ => None,
+            };
+            open.extend(opened);
+            before = c;
+            let next = self.peek().map_or(0, char::len_utf8);
+            self.skip(next);
         }
+        text
     }
-    text.len()
 }
 
 /// Reads the inside of `${…}`. The value after `:-` may have at most eight more `${` in it, which bounds the
 /// depth.
-fn braces(inside: &str) -> Piece {
+fn braces(inside: &str, quoted: bool) -> Piece {
     let end = inside.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(inside.len());
     let (name, rest) = inside.split_at(end);
-    let otherwise = [":-", "-", ":=", "="].iter().find_map(|sign| rest.strip_prefix(sign));
-    match (is_name(name), rest, otherwise) {
-        (true, "", _) => Piece::Variable { name: name.to_owned(), or: None, quoted: false },
-        (true, _, Some(or)) if or.matches("${").count() <= 8 => {
-            let mut word = Word::default();
-            let mut reader = Reader { rest: or };
-            while !reader.rest.is_empty() {
-                let Word(pieces) = reader.word();
-                word.0.extend(pieces);
-                // A sign that would end a word elsewhere is part of this one.
-                let next = reader.peek().map_or(0, char::len_utf8);
-                push(&mut word, reader.take(next));
-            }
-            Piece::Variable { name: name.to_owned(), or: Some(word), quoted: false }
+    let (unset, sign) = match rest.strip_prefix(':') {
+        Some(sign) => (Unset::Empty, sign),
+        None => (Unset::Absent, rest),
+    };
+    let variable = |or| Piece::Variable { name: name.to_owned(), or, quoted };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let mut signs = sign.chars();
+    match signs.next() {
+        _ if !is_name(name) && !is_number(name) => {}
+        None if rest.is_empty() => return variable(Or::Nothing),
+        Some('?') => return variable(Or::Nothing),
+        Some(sign @ ('-' | '=' | '+')) if rest.matches("${").count() <= 8 => {
+            let word = word_of(signs.as_str(), quoted);
+            return variable(match sign {
+                '-' => Or::Default(word, unset),
+                '=' => Or::Assigned(word, unset),
+                _ => Or::Instead(word, unset),
+            });
         }
-        _ => Piece::Foreign(format!("${{{inside}}}")),
+        _ => {}
     }
+    Piece::Foreign(format!("${{{inside}}}"))
+}
+
+/// Reads a text as one word, with the signs in it that would end a word elsewhere.
+fn word_of(text: &str, quoted: bool) -> Word {
+    let mut word = Word::default();
+    let mut reader = Reader::of(text);
+    while !reader.rest.is_empty() {
+        if quoted {
+            reader.quoted(&mut word);
+            continue;
+        }
+        let Word(pieces) = reader.word();
+        word.0.extend(pieces);
+        let next = reader.peek().map_or(0, char::len_utf8);
+        push(&mut word, reader.take(next));
+    }
+    word
 }
 
 fn is_name(text: &str) -> bool {
