@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt::Write as _};
 
-use firebrick_recipe::Recipe;
+use firebrick_recipe::{Invalid, Recipe};
 use serde_json::Value as Json;
 
 use super::{Notes, Settings, settings::Value};
@@ -63,7 +63,19 @@ impl<'a> Draft<'a> {
             }
             one => one.clone(),
         };
-        let Value::Text(path) = path else { return };
+        let path = match path {
+            Value::Null => String::new(),
+            Value::Text(path) => path,
+            other => other.to_string(),
+        };
+        if path.is_empty() {
+            if matches!(here, "model.path" | "data.train") {
+                let says = format!("`{here}` is empty there: write a path in the place of PATH");
+                self.notes.differs(from, "", &says);
+                self.set(here, "PATH", from);
+            }
+            return;
+        }
         if Value::Text(path.clone()).is_open() || path.starts_with('~') {
             let says = format!("`{here}` is taken as it stands: write the path out");
             self.notes.differs(from, &path, &says);
@@ -95,6 +107,26 @@ impl<'a> Draft<'a> {
     pub(super) fn lacks(&mut self, from: &str, says: &str) {
         let value = self.settings.get(from);
         self.notes.lacks(from, &value.to_string(), says);
+    }
+
+    /// Takes the value that `fault` blames out of the recipe, and says so. Returns false if it blames none.
+    pub(super) fn leave_out(&mut self, fault: &Invalid) -> bool {
+        let Some(at) = fault.label.as_ref().map(|label| label.span.start) else { return false };
+        let before = fault.text.get(..at).unwrap_or_default();
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        let line = fault.text[start..].lines().next().unwrap_or_default();
+        let is_blamed = |entry: &Entry| {
+            let key = entry.here.split_once('.').map_or(entry.here.as_str(), |(_, key)| key);
+            line.strip_prefix(key).is_some_and(|rest| rest.starts_with(" = "))
+                && line.ends_with(&format!(" {}", entry.from))
+        };
+        let blamed = self.entries.iter_mut().find(|entry| entry.as_ref().is_some_and(is_blamed));
+        let Some(Entry { here, from, .. }) = blamed.and_then(Option::take) else { return false };
+        self.places.remove(&here);
+        let value = self.settings.get(&from).to_string();
+        let says = format!("the recipe leaves `{here}` at its default, because {}", fault.message);
+        self.notes.lacks(&from, &value, &says);
+        true
     }
 
     /// Returns the lines that choose kinds.

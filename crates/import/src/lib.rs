@@ -137,7 +137,7 @@ pub fn import(
     for row in origin.rows() {
         translate(row, &settings, &mut draft);
     }
-    let body = draft.text();
+    let body = valid(&mut draft)?;
     sort_out(&settings, origin, &mut notes);
 
     let comments = notes.comments();
@@ -146,6 +146,19 @@ pub fn import(
     let text = format!("# From a configuration of {}: {file}\n\n{body}\n{comments}", origin.name());
     Recipe::parse(Path::new("imported.toml"), &text, &[])?;
     Ok(Imported { text, remarks: notes.page(origin.name(), settings.keys()) })
+}
+
+/// Returns the draft as a recipe. A value that no recipe has stays behind with a remark, because one value should
+/// not cost all the others.
+fn valid(draft: &mut Draft) -> Result<String, RecipeError> {
+    loop {
+        let body = draft.text();
+        match Recipe::parse(Path::new("imported.toml"), &body, &[]) {
+            Err(RecipeError::Invalid(fault)) if draft.leave_out(&fault) => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Ok(body),
+        }
+    }
 }
 
 fn translate(row: &Row, settings: &Settings, draft: &mut Draft) {

@@ -6,9 +6,9 @@ use super::{
     Draft, Row, Settings,
     rows::{by, lacks, nearly, read, same},
     translate::{
-        self, CORRECTION, CRITIC_RATE, IMPORTANCE, PASSES, TURNS, adapters, betas, completions,
-        critic, estimator, eval_top_p, every, group, has_critic, importance, name, or_none,
-        refilled, template, verifier,
+        self, CORRECTION, CRITIC_RATE, IMPORTANCE, PASSES, TURNS, adapters, betas, clip_low,
+        completions, critic, estimator, eval_top_p, every, group, has_critic, importance, name,
+        or_none, refilled, template, verifier,
     },
 };
 
@@ -210,7 +210,8 @@ pub(super) static ROWS: &[Row] = &[
     by("trainer.policy_mini_batch_size", "256", "train.mini_batch",
         |settings, draft| {
             let group = "generator.n_samples_per_prompt";
-            completions("trainer.policy_mini_batch_size", group, settings, draft);
+            let step = settings.whole("trainer.train_batch_size");
+            completions("trainer.policy_mini_batch_size", group, step, settings, draft);
         }, "SkyRL counts prompts, Firebrick counts completions: the value is multiplied by `generator.n_samples_per_prompt`."),
     lacks("trainer.update_epochs_per_batch", "1", &["1"], PASSES),
     lacks("trainer.ref.model.path", "trainer.policy.model.path", &["null", "${trainer.policy.model.path}"],
@@ -338,10 +339,9 @@ fn policy_loss(settings: &Settings, draft: &mut Draft) {
         "gspo" => draft.set("loss.kind", "gspo", &key),
         "cispo" => {
             draft.set("loss.kind", "cispo", &key);
-            for (bound, here) in [("low", "loss.clip_ratio_low"), ("high", "loss.clip_ratio_high")]
-            {
-                draft.take(here, &format!("{ALGORITHM}.cispo.cispo_eps_clip_{bound}"));
-            }
+            let key = |bound| format!("{ALGORITHM}.cispo.cispo_eps_clip_{bound}");
+            clip_low(&key("low"), "loss.clip_ratio_low", settings, draft);
+            draft.take("loss.clip_ratio_high", &key("high"));
         }
         _ => draft.lacks(
             &key,
@@ -353,8 +353,11 @@ fn policy_loss(settings: &Settings, draft: &mut Draft) {
 /// Translates a bound of the losses, but for `cispo`, which has bounds of its own.
 fn clip(bound: &str, here: &str, settings: &Settings, draft: &mut Draft) {
     let kind = settings.text(&format!("{ALGORITHM}.policy_loss_type"));
-    if kind.as_deref() != Some("cispo") {
-        draft.take(here, &format!("{ALGORITHM}.{bound}"));
+    let key = format!("{ALGORITHM}.{bound}");
+    match kind.as_deref() {
+        Some("cispo") => {}
+        _ if here == "loss.clip_ratio_low" => clip_low(&key, here, settings, draft),
+        _ => draft.take(here, &key),
     }
 }
 

@@ -156,13 +156,39 @@ pub(super) fn betas(key: &str, settings: &Settings, draft: &mut Draft) {
     }
 }
 
-/// Translates a mini-batch in prompts to one in completions.
-pub(super) fn completions(key: &str, group: &str, settings: &Settings, draft: &mut Draft) {
+/// Translates a mini-batch in prompts to one in completions. `step` is the number of prompts of a step, which may
+/// not be known.
+pub(super) fn completions(
+    key: &str,
+    group: &str,
+    step: Option<i64>,
+    settings: &Settings,
+    draft: &mut Draft,
+) {
     match (settings.whole(key), settings.whole(group)) {
         (Some(prompts), Some(group)) => {
-            draft.set("train.mini_batch", prompts.saturating_mul(group), key);
+            let most = step.filter(|&step| step > 0 && prompts > step);
+            if most.is_some() {
+                let says =
+                    "A step has fewer prompts than this, so the recipe makes one update of a step.";
+                draft.notes.differs(key, &prompts.to_string(), says);
+            }
+            draft.set("train.mini_batch", most.unwrap_or(prompts).saturating_mul(group), key);
         }
         _ => draft.lacks(key, "Set `train.mini_batch`, in completions."),
+    }
+}
+
+/// Translates the distance of a ratio's lower bound from 1. No ratio is below 0, so both programs have no lower
+/// bound at 1, and there any larger distance is as good: CISPO's scripts have 10.
+pub(super) fn clip_low(key: &str, here: &str, settings: &Settings, draft: &mut Draft) {
+    match settings.number(key) {
+        Some(distance) if distance > 1.0 => {
+            let says = "No ratio is below 0, so this is no lower bound, and 1.0 is none here.";
+            draft.notes.differs(key, &settings.get(key).to_string(), says);
+            draft.set(here, 1.0, key);
+        }
+        _ => draft.take(here, key),
     }
 }
 
@@ -186,6 +212,8 @@ pub(super) fn or_none(key: &str, here: &str, settings: &Settings, draft: &mut Dr
 pub(super) fn name(key: &str, settings: &Settings, draft: &mut Draft) {
     let Some(name) = settings.text(key) else { return };
     match firebrick_core::check_run_name(&name) {
+        // The rest of an open name is known where the other program runs. `sort_out` says so.
+        Ok(()) if settings.get(key).is_open() => {}
         Ok(()) => draft.set("name", name, key),
         Err(_) => draft.lacks(key, "This can't be the name of a folder: set `name`."),
     }

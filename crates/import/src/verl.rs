@@ -7,9 +7,9 @@ use super::{
     rows::{by, lacks, nearly, read, same},
     settings::Value,
     translate::{
-        self, CORRECTION, CRITIC_RATE, IMPORTANCE, PASSES, TURNS, adapters, betas, completions,
-        critic, estimator, eval_top_p, every, group, has_critic, importance, name, or_none,
-        refilled, template, verifier,
+        self, CORRECTION, CRITIC_RATE, IMPORTANCE, PASSES, TURNS, adapters, betas, clip_low,
+        completions, critic, estimator, eval_top_p, every, group, has_critic, importance, name,
+        or_none, refilled, template, verifier,
     },
 };
 
@@ -54,7 +54,12 @@ pub(super) static ROWS: &[Row] = &[
     same("data.max_response_length", "512", "rollout.max_completion_tokens"),
     lacks("data.truncation", "error", &["error"],
         "Firebrick leaves out prompts that are too long, and does not cut them."),
-    same("data.train_batch_size", "1024", "sampling.prompts_per_step"),
+    by("data.train_batch_size", "1024", "sampling.prompts_per_step", prompts_per_step,
+        "0 is verl's asynchronous trainer, which takes ppo_mini_batch_size times require_batches prompts at \
+         a time. A step here has as many, and samples them with its own weights; `rollout.max_staleness = 1` \
+         samples one step ahead.").when(is_asynchronous),
+    read("async_training.require_batches", "1", "sampling.prompts_per_step", ""),
+    lacks("async_training.*", "", &["null"], "`rollout.max_staleness = 1` samples one step ahead."),
     lacks("data.gen_batch_size", "data.train_batch_size", &["null"],
         "A round asks for as many prompts as should fill the step by the share that was kept so far, \
          and at most for a whole step. There is no size to set. `sampling.max_rounds` bounds the \
@@ -236,6 +241,8 @@ pub(super) static ROWS: &[Row] = &[
     // Run
     by("trainer.total_training_steps", "null", "train.steps",
         |_, draft| draft.take("train.steps", "trainer.total_training_steps"), ""),
+    by("rollout.total_rollout_steps", "", "train.steps", rollout_steps,
+        "verl's asynchronous trainer counts prompts: the value is divided by those of a step, and rounded up."),
     by("trainer.total_epochs", "30", "train.epochs", epochs,
         "The run ends when all prompts were drawn this many times, or after `train.steps`, whichever \
          comes first: raise `train.steps` as well. A pass takes as many steps as prompts divided by \
@@ -257,6 +264,41 @@ fn lora(settings: &Settings, draft: &mut Draft) {
     let key = |name| format!("actor_rollout_ref.model.{name}");
     let (rank, alpha) = (key("lora_rank"), key("lora_alpha"));
     adapters(&rank, &alpha, &key("target_modules"), settings, draft);
+}
+
+fn is_asynchronous(settings: &Settings) -> bool {
+    settings.whole("data.train_batch_size") == Some(0)
+}
+
+/// Returns the prompts of a step, if the configuration says them.
+fn step(settings: &Settings) -> Option<i64> {
+    if !is_asynchronous(settings) {
+        return settings.whole("data.train_batch_size").filter(|&prompts| prompts > 0);
+    }
+    let prompts = settings.whole(&format!("{ACTOR}.ppo_mini_batch_size"))?;
+    let batches = settings.whole("async_training.require_batches")?;
+    Some(prompts.saturating_mul(batches)).filter(|&prompts| prompts > 0)
+}
+
+fn prompts_per_step(settings: &Settings, draft: &mut Draft) {
+    let key = "data.train_batch_size";
+    match step(settings) {
+        Some(prompts) if is_asynchronous(settings) => {
+            draft.set("sampling.prompts_per_step", prompts, key);
+        }
+        _ => draft.take("sampling.prompts_per_step", key),
+    }
+}
+
+fn rollout_steps(settings: &Settings, draft: &mut Draft) {
+    let key = "rollout.total_rollout_steps";
+    match (settings.whole(key), step(settings)) {
+        (Some(prompts @ 1..), Some(step)) => {
+            draft.set("train.steps", (prompts as u64).div_ceil(step as u64) as i64, key);
+        }
+        _ if settings.is_given(key) => draft.lacks(key, "Set `train.steps`."),
+        _ => {}
+    }
 }
 
 fn prompt_key(settings: &Settings, draft: &mut Draft) {
@@ -315,7 +357,7 @@ fn filter_groups(settings: &Settings, draft: &mut Draft) {
     if settings.truth(key) {
         let batches = settings.whole(cap).unwrap_or(0).max(0);
         let size = |key| settings.whole(key).filter(|&size| size > 0);
-        let step = size("data.train_batch_size").unwrap_or(1);
+        let step = step(settings).unwrap_or(1);
         let prompts = batches.saturating_mul(size("data.gen_batch_size").unwrap_or(step));
         let rounds = (prompts as u64).div_ceil(step as u64) as i64;
         refilled(rounds, cap, key, draft);
@@ -369,7 +411,11 @@ fn clip(bound: &str, here: &str, settings: &Settings, draft: &mut Draft) {
     let bound = format!("{ACTOR}.{bound}");
     let is_said = settings.is_given(&bound) && settings.get(&bound) != Value::Null;
     let is_default = !settings.is_given(&bound) && !settings.is_given(&both);
-    draft.take(here, if is_said || is_default { &bound } else { &both });
+    let key = if is_said || is_default { &bound } else { &both };
+    match here {
+        "loss.clip_ratio_low" => clip_low(key, here, settings, draft),
+        _ => draft.take(here, key),
+    }
 }
 
 fn loss_mode(settings: &Settings, draft: &mut Draft) {
@@ -486,7 +532,7 @@ fn warmup_takes_all(settings: &Settings) -> bool {
 
 fn mini_batch(settings: &Settings, draft: &mut Draft) {
     let key = format!("{ACTOR}.ppo_mini_batch_size");
-    completions(&key, "actor_rollout_ref.rollout.n", settings, draft);
+    completions(&key, "actor_rollout_ref.rollout.n", step(settings), settings, draft);
 }
 
 fn epochs(settings: &Settings, draft: &mut Draft) {

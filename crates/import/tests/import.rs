@@ -125,6 +125,9 @@ fn every_loss_has_the_bounds_that_it_has_there() {
         ("gspo", "", (0.2, 0.2)),
         ("gspo", ", clip_ratio_low: 3e-4, clip_ratio_high: 4e-4", (3e-4, 4e-4)),
         ("cispo", ", clip_ratio_high: 0.28", (0.2, 0.28)),
+        // No ratio is below 0, so these are no lower bound.
+        ("cispo", ", clip_ratio_low: 10, clip_ratio_high: 0.2", (1.0, 0.2)),
+        ("vanilla", ", clip_ratio_low: 1.5", (1.0, 0.2)),
     ] {
         let actor = format!("{{policy_loss: {{loss_mode: {mode}}}{given}}}");
         let text = format!("actor_rollout_ref: {{rollout: {{n: 4}}, actor: {actor}}}");
@@ -132,6 +135,10 @@ fn every_loss_has_the_bounds_that_it_has_there() {
     }
     let skyrl = "trainer: {algorithm: {policy_loss_type: cispo}}";
     assert_eq!(recipe("c.yaml", skyrl).loss.kind.clip_ratios(), (1.0, 4.0));
+    let unbounded =
+        "trainer: {algorithm: {policy_loss_type: cispo, cispo: {cispo_eps_clip_low: 1e9}}}";
+    assert_eq!(recipe("c.yaml", unbounded).loss.kind.clip_ratios(), (1.0, 4.0));
+    assert!(said(unbounded).contains("1.0 is none here"), "{}", said(unbounded));
 }
 
 /// A recipe refuses settings without effect, so none of them may come over.
@@ -414,6 +421,46 @@ fn many_keys_do_not_take_long() {
     assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
 }
 
+/// verl's asynchronous trainer has no size of a step: it takes some mini-batches at a time.
+#[test]
+fn a_batch_of_0_is_as_many_prompts_as_are_trained_on_at_a_time() {
+    let verl = |data: &str, rest: &str| {
+        let text = format!(
+            "data: {{{data}}}\n{rest}actor_rollout_ref: {{actor: {{ppo_mini_batch_size: 32}}, rollout: {{n: 4}}}}\n"
+        );
+        let recipe = recipe("c.yaml", &text);
+        (recipe.sampling.prompts_per_step, recipe.train.mini_batch, recipe.train.steps)
+    };
+    let taken = "async_training: {require_batches: 4}\nrollout: {total_rollout_steps: 1000}\n";
+    assert_eq!(verl("train_batch_size: 0", taken), (128, 128, 8));
+    assert_eq!(verl("train_batch_size: 0", "").0, 32);
+    assert_eq!(verl("train_batch_size: 256", taken).0, 256);
+    // A mini-batch may be larger than a step there, and is then the step.
+    assert_eq!(verl("train_batch_size: 8", "").1, 32);
+}
+
+/// A value that no recipe has costs itself and not the import.
+#[test]
+fn one_value_does_not_cost_the_recipe() {
+    for (rest, words) in [
+        (
+            "rollout: {n: 4, temperature: -1}",
+            "leaves `rollout.temperature` at its default, because",
+        ),
+        ("rollout: {n: 4, top_p: 7}", "rollout.top_p = 7: "),
+        ("rollout: {n: 4}, actor: {optim: {lr: fast}, grad_clip: -2}", "optim.lr = fast: "),
+        ("rollout: {n: 4}, model: {path: ''}", "`model.path` is empty there"),
+        ("rollout: {n: 4}, model: {path: null}", "`model.path` is empty there"),
+    ] {
+        let text = format!("data: {{train_batch_size: 64}}\nactor_rollout_ref: {{{rest}}}\n");
+        assert_eq!(recipe("c.yaml", &text).sampling.prompts_per_step, 64, "{rest}");
+        assert!(said(&text).contains(words), "{rest}: {}", said(&text));
+    }
+    let unknown =
+        "data: {train_batch_size: 0}\nactor_rollout_ref: {actor: {ppo_mini_batch_size: null}}\n";
+    assert!(said(unknown).contains("leaves `sampling.prompts_per_step` at its default"));
+}
+
 /// Every override of a script reaches the recipe or a remark.
 #[test]
 fn no_override_of_a_script_is_lost_in_silence() {
@@ -430,6 +477,7 @@ fn no_override_of_a_script_is_lost_in_silence() {
         ("run $P.lr=1", "`${P}.lr=1` is an argument"),
         ("run $(cat more)", "`$(cat more)` is an argument"),
         ("run --config-name dapo", "`--config-name` names a configuration"),
+        ("run trainer.experiment_name=a-$(date +%F)", "experiment_name = a-$(date +%F): "),
         ("run --config-path=conf", "`--config-path` names a configuration"),
         ("run actor_rollout_ref.rollout.top_k=$K", "rollout.top_k = ${K}: "),
         ("run algorithm.filter_groups.enable=$F", "filter_groups.enable = ${F}: "),

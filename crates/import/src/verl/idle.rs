@@ -88,6 +88,7 @@ pub(in super::super) static IDLE: &[Group] = &[
     Group { why: Idle::Cluster, table: "trainer", keys:
         "n_gpus_per_node nnodes balance_batch device ray_wait_register_center_timeout \
          use_legacy_worker_impl" },
+    Group { why: Idle::Cluster, table: "rollout", keys: "nnodes n_gpus_per_node" },
     Group { why: Idle::Cluster, table: "", keys: "ray_kwargs.* ray_init.* transfer_queue.* hydra.* defaults" },
     Group { why: Idle::Records, table: "", keys: "global_profiler.*" },
 ];
