@@ -646,12 +646,14 @@ impl Error {
 
     /// Turns the error into that of a run that goes on from `checkpoint`. If the checkpoint is at fault, there
     /// may be an older one. Other folders are read with it, such as the model under an adapter and a reward
-    /// model. An error names its file, so it tells whose fault it is.
+    /// model. An error names its file, so it tells whose fault it is. A file that the system does not open may be
+    /// whole, so it is no fault of the checkpoint.
     pub(crate) fn of_checkpoint(self, checkpoint: &Path) -> Self {
         let place = checkpoint.display().to_string();
         let names = |error: &dyn std::error::Error| error.to_string().contains(&place);
         if !iter::successors(Some(&self as &dyn std::error::Error), |error| error.source())
             .any(names)
+            || of_system(&self.to_string()).is_some()
         {
             return self;
         }
@@ -676,6 +678,12 @@ fn of_system(text: &str) -> Option<&'static str> {
         Some(
             "free some space; a run then goes on with --resume. Each folder in a run's checkpoints/ is a \
              whole model, and checkpoint.keep says how many stay",
+        )
+    } else if says(&["Permission denied"]) && says(&["can't read", "cannot read", "cannot be read"])
+    {
+        Some(
+            "have its owner let you read it (chmod -R a+rX FOLDER): nothing says that it is damaged, and \
+             nothing was changed",
         )
     } else if says(&["Permission denied", "Read-only file system"]) {
         Some("choose a place that you may write to; for a run, give --runs FOLDER")
@@ -705,6 +713,10 @@ mod tests {
         if cfg!(target_os = "linux") {
             assert!(help(28).unwrap().contains("--resume"));
             assert!(help(13).unwrap().contains("--runs"));
+            let error = std::io::Error::from_raw_os_error(13);
+            let read =
+                RunError::File { action: "read", path: "step-000003/state.json".into(), error };
+            assert!(Error::from(read).help().unwrap().contains("let you read it"));
         }
         assert_eq!(help(5), None);
     }

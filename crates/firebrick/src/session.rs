@@ -471,7 +471,7 @@ impl Earlier {
         // The loop looks for the newest whole checkpoint.
         let checkpoint = loop {
             let Some((step, path)) = checkpoints.pop() else { break None };
-            match find_damage(&path) {
+            match find_damage(&path)? {
                 None => break Some((step, path)),
                 Some((file, problem)) => {
                     let problem = format!("{} is damaged: {file} {problem}", path.display());

@@ -69,8 +69,13 @@ impl RunFolder {
     pub fn resume(runs: &Path, name: &str) -> Result<Self, RunError> {
         check_run_name(name)?;
         let path = runs.join(name);
-        if !path.join("recipe.toml").is_file() {
-            return Err(RunError::NothingToResume { path });
+        let recipe = path.join("recipe.toml");
+        match fs::metadata(&recipe) {
+            Ok(metadata) if metadata.is_file() => {}
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(file_error("look at", &recipe)(error));
+            }
+            _ => return Err(RunError::NothingToResume { path }),
         }
         let checkpoints = path.join("checkpoints");
         fs::create_dir_all(&checkpoints).map_err(file_error("make the folder", &checkpoints))?;
@@ -152,7 +157,8 @@ impl RunFolder {
         let mut found: Vec<(Step, PathBuf)> = entries(&self.path.join("checkpoints"))?
             .into_iter()
             .filter_map(|(name, path)| Some((step_of(&name)?, path)))
-            .filter(|(_, path)| path.is_dir())
+            // One that can't be looked at is there too. It is no reason to go on from an older one.
+            .filter(|(_, path)| fs::metadata(path).map_or(true, |metadata| metadata.is_dir()))
             .collect();
         found.sort();
         Ok(found)
@@ -363,6 +369,22 @@ mod tests {
         assert!(error.contains("--resume") && error.contains("another name"), "{error}");
         let folder = RunFolder::resume(runs.path(), "a").unwrap();
         assert_eq!(fs::read(folder.recipe()).unwrap(), b"seed = 1");
+    }
+
+    /// A link to itself can't be looked at by anybody.
+    #[cfg(unix)]
+    #[test]
+    fn what_cannot_be_looked_at_is_there() {
+        use std::os::unix::fs::symlink;
+
+        let runs = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(runs.path(), "a").unwrap();
+        symlink(folder.checkpoint(7), folder.checkpoint(7)).unwrap();
+        assert_eq!(folder.checkpoints().unwrap(), [(7, folder.checkpoint(7))]);
+        symlink(folder.recipe(), folder.recipe()).unwrap();
+        drop(folder);
+        let error = RunFolder::resume(runs.path(), "a").unwrap_err();
+        assert!(matches!(error, RunError::File { action: "look at", .. }), "{error}");
     }
 
     #[test]

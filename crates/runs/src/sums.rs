@@ -47,27 +47,42 @@ pub fn sums_of(folder: &Path) -> Result<Vec<(String, String)>, RunError> {
 /// Compares a folder's files with its [`SUMS`]. Returns the first file that is missing or has changed, and what
 /// is wrong with it. A folder without sums passes, because it is from before there were any. Files that were
 /// added don't matter.
-pub fn find_damage(folder: &Path) -> Option<(String, String)> {
+///
+/// # Errors
+/// When a file is there and can't be read. That says nothing about its bytes: another user's checkpoint, or one on
+/// a disk that is away for a moment, may be whole.
+pub fn find_damage(folder: &Path) -> Result<Option<(String, String)>, RunError> {
+    let damaged = |name: &str, problem: &str| Ok(Some((name.to_owned(), problem.to_owned())));
     let path = folder.join(SUMS);
-    if !path.exists() {
-        return None;
-    }
-    let damaged = |problem: String| Some((SUMS.to_owned(), problem));
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) => return damaged(format!("can't be read: {error}")),
+    let text = match fs::read(&path) {
+        Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
+        Err(error) if is_absent(&error) => return Ok(None),
+        Err(error) => return Err(RunError::File { action: "read", path, error }),
     };
+
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let lines: Option<BTreeMap<&str, &str>> =
         lines.map(|line| line.split_once("  ").map(|(sum, name)| (name, sum))).collect();
     let Some(lines) = lines.filter(|lines| text.ends_with(&end(lines.len()))) else {
-        return damaged("is not whole".into());
+        return damaged(SUMS, "is not whole");
     };
-    lines.into_iter().find_map(|(name, expected)| match sum(&folder.join(name)) {
-        Ok(found) if found == expected => None,
-        Ok(_) => Some((name.to_owned(), "differs from the file that was saved".to_owned())),
-        Err(error) => Some((name.to_owned(), format!("can't be read: {error}"))),
-    })
+
+    for (name, expected) in lines {
+        let path = folder.join(name);
+        match sum(&path) {
+            Ok(found) if found == expected => {}
+            Ok(_) => return damaged(name, "differs from the file that was saved"),
+            Err(error) if is_absent(&error) => return damaged(name, "is missing"),
+            Err(error) => return Err(RunError::File { action: "read", path, error }),
+        }
+    }
+    Ok(None)
+}
+
+/// Tells whether a file could not be read because no file is there: nothing at all, or a folder.
+fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | IsADirectory)
 }
 
 /// Returns the last line of the file, which `sha256sum` takes for a comment. Without it a file that lost whole
@@ -118,13 +133,14 @@ mod tests {
     fn a_file_that_was_changed_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
+        let damage = || find_damage(folder.path()).unwrap();
         fs::create_dir(path("trainer")).unwrap();
         let files = ["model.safetensors", "trainer/state.json"];
         files.iter().for_each(|name| fs::write(path(name), name.repeat(100)).unwrap());
-        assert_eq!(find_damage(folder.path()), None);
+        assert_eq!(damage(), None);
         write_sums(folder.path()).unwrap();
         fs::write(path("notes.txt"), "added later").unwrap();
-        assert_eq!(find_damage(folder.path()), None);
+        assert_eq!(damage(), None);
         for name in files.into_iter().chain([SUMS]) {
             let whole = fs::read(path(name)).unwrap();
             let mut flipped = whole.clone();
@@ -132,13 +148,55 @@ mod tests {
             let cut = |length: usize| whole[..length].to_vec();
             for bytes in [cut(0), cut(1), cut(whole.len() / 2), cut(whole.len() - 1), flipped] {
                 fs::write(path(name), bytes).unwrap();
-                assert!(find_damage(folder.path()).is_some(), "{name}");
+                assert!(damage().is_some(), "{name}");
             }
             fs::remove_file(path(name)).unwrap();
             // Without sums there is nothing to compare with.
-            assert!(name == SUMS || find_damage(folder.path()).is_some(), "{name}");
+            assert!(name == SUMS || damage().is_some(), "{name}");
             fs::write(path(name), whole).unwrap();
-            assert_eq!(find_damage(folder.path()), None);
+            assert_eq!(damage(), None);
         }
+    }
+
+    /// A checkpoint that may not be read is no damaged one, and a damaged one is renamed.
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_cannot_be_opened_is_not_damaged() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("trainer")).unwrap();
+        fs::write(path("trainer/state.json"), "{}").unwrap();
+        write_sums(folder.path()).unwrap();
+        let refused = |what: &Path| {
+            let error = find_damage(folder.path()).unwrap_err();
+            let RunError::File { action: "read", path, .. } = &error else { panic!("{error}") };
+            assert_eq!(path, what);
+        };
+
+        // A link to itself can't be opened by anybody; the rights of a file don't bind root.
+        for name in ["trainer/state.json", SUMS] {
+            fs::rename(path(name), path("aside")).unwrap();
+            symlink(path(name), path(name)).unwrap();
+            refused(&path(name));
+            fs::remove_file(path(name)).unwrap();
+            fs::rename(path("aside"), path(name)).unwrap();
+        }
+        let rights = |name: &str, mode| {
+            fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (name, mode) in [("trainer/state.json", 0o644), (SUMS, 0o644), ("trainer", 0o755)] {
+            rights(name, 0);
+            let is_bound = fs::metadata(path(SUMS)).is_err() || File::open(path(name)).is_err();
+            if is_bound {
+                refused(&path(if name == "trainer" { SUMS } else { name }));
+            }
+            rights(name, mode);
+        }
+
+        fs::remove_file(path("trainer/state.json")).unwrap();
+        let missing = find_damage(folder.path()).unwrap();
+        assert_eq!(missing, Some(("trainer/state.json".into(), "is missing".into())));
     }
 }

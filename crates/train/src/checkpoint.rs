@@ -8,6 +8,7 @@ use std::{
 
 use burn::module::Module;
 use firebrick_core::{RewardedGroup, Step};
+use safetensors::tensor::TensorView;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -144,3 +145,41 @@ fn load_ahead(folder: &Path) -> Result<Option<Ahead>, TrainError> {
 const STATE: &str = "state.json";
 const AHEAD: &str = "ahead.json";
 const OPTIMIZER: &str = "optimizer.safetensors";
+
+/// Writes a safetensors file with the rights of every other file of a checkpoint, those that the umask leaves.
+/// safetensors (0.8) writes a temporary file and renames it, and a temporary file is its owner's alone: nobody else
+/// could resume from such a checkpoint.
+pub(crate) fn write_tensors<'a, S: AsRef<str> + Ord + std::fmt::Display>(
+    tensors: impl IntoIterator<Item = (S, TensorView<'a>)>,
+    path: &Path,
+) -> Result<(), TrainError> {
+    let fault =
+        |problem: String| TrainError::checkpoint(path, format!("cannot be written: {problem}"));
+    let made = File::create(path).and_then(|file| file.metadata());
+    let rights = made.map_err(|error| fault(error.to_string()))?.permissions();
+
+    safetensors::serialize_to_file(tensors, None, path)
+        .map_err(|error| fault(error.to_string()))?;
+    fs::set_permissions(path, rights).map_err(|error| fault(error.to_string()))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use safetensors::Dtype;
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_tensors_has_the_rights_of_any_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let rights = |name: &str| {
+            fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777
+        };
+        fs::write(folder.path().join("any"), "").unwrap();
+        let one = TensorView::new(Dtype::U8, vec![1], &[7]).unwrap();
+        write_tensors([("one", one)], &folder.path().join("tensors")).unwrap();
+        assert_eq!(rights("tensors"), rights("any"));
+    }
+}

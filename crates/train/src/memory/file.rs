@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 use super::{PromptMemory, Record};
-use crate::TrainError;
+use crate::{TrainError, checkpoint::write_tensors};
 
 /// The file's name, in the folder of the trainer's state.
 const FILE: &str = "prompts.safetensors";
@@ -28,9 +28,7 @@ pub(crate) fn save_memory(folder: &Path, memory: &PromptMemory) -> Result<(), Tr
         let view = TensorView::new(*dtype, vec![memory.len()], bytes);
         (*name, view.expect("a column has one value for each record"))
     });
-    let path = folder.join(FILE);
-    safetensors::serialize_to_file(views, None, &path)
-        .map_err(|error| TrainError::checkpoint(&path, format!("cannot be written: {error}")))
+    write_tensors(views, &folder.join(FILE))
 }
 
 /// Reads the file of [`save_memory`] from `folder`. It must have the records of `prompts` prompts, if that

@@ -13,7 +13,7 @@ use super::{
     narrow::{Kind, Narrow},
     read,
 };
-use crate::TrainError;
+use crate::{TrainError, checkpoint::write_tensors};
 
 /// An optimizer's memory of parameters: flat tensors and counts, by the parameter's path and a name.
 ///
@@ -139,8 +139,7 @@ impl NamedState {
                 TensorView::new(*dtype, vec![count], bytes).expect("a flat tensor of whole values"),
             )
         });
-        safetensors::serialize_to_file(views, None, path)
-            .map_err(|error| TrainError::checkpoint(path, format!("cannot be written: {error}")))
+        write_tensors(views, path)
     }
 
     /// Reads the file of [`NamedState::save`], for the parameters of `module`. Values stay in the format that
