@@ -107,10 +107,11 @@ impl ChatTemplate {
             if *name == "default" {
                 default = source.to_string();
             }
-            guard::check_source(source, syntax())
+            let source = with_line_feeds(source);
+            guard::check_source(&source, syntax())
                 .map_err(|error| template_error(&place, &error))?;
             environment
-                .add_template_owned(name.to_string(), without_generation_tags(source))
+                .add_template_owned(name.to_string(), without_generation_tags(&source))
                 .map_err(|error| template_error(&place, &error))?;
         }
         if environment.get_template("default").is_err() {
@@ -348,6 +349,11 @@ fn template_error(place: &str, error: &Error) -> DataError {
     DataError::Template { place: place.to_owned(), problem }
 }
 
+/// Returns a template with `\n` as its only line end, as Jinja reads one that was checked out on Windows.
+fn with_line_feeds(source: &str) -> String {
+    source.replace("\r\n", "\n").replace('\r', "\n")
+}
+
 /// Replaces `{% generation %}` and `{% endgeneration %}` by a plain scope, with the same white space and the same
 /// reach of variables. `transformers` marks the model's words with these tags.
 fn without_generation_tags(source: &str) -> String {
@@ -402,6 +408,18 @@ mod tests {
         let not_a_tag = "{% set generation = 1 %}{{ generation }}{% if generation %}!{% endif %}";
         assert_eq!(render(not_a_tag).unwrap(), "1!");
         assert!(render("{% generation").unwrap_err().to_string().contains("syntax error"));
+    }
+
+    /// Jinja's lexer does the same, also inside texts. An escape in a text is no line end.
+    #[test]
+    fn every_line_end_is_a_line_feed() {
+        let source = "{% for m in messages %}\r\n<{{ m.role }}>\r\n{% endfor %}\r\n{{ 'a\r\nb' }}\r{{ 'a\\rb' }}\r\n";
+        let text = render(source).unwrap();
+        assert_eq!(text, render(&source.replace("\r\n", "\n").replace('\r', "\n")).unwrap());
+        assert_eq!(text, "<user>\na\nb\na\rb");
+        let messages = json!([{"role": "user", "content": "a\r\nb"}]);
+        let template = ChatTemplate::new("{{ messages[0].content }}", Map::new()).unwrap();
+        assert_eq!(template.render(&messages, false, &Map::new()).unwrap(), "a\r\nb");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use minijinja::{Environment, UndefinedBehavior};
 use serde_json::{Map, Value};
 
-use super::{environment, evaluated, guard, syntax, template_error};
+use super::{environment, evaluated, guard, syntax, template_error, with_line_feeds};
 use crate::DataError;
 
 /// A text with gaps, in the language of chat templates and with their bounds. A missing variable is an error, not
@@ -34,8 +34,9 @@ impl TextTemplate {
         let place = place.into();
         let mut environment = environment();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        guard::check_source(source, syntax()).map_err(|error| template_error(&place, &error))?;
-        let added = environment.add_template_owned("text", source.to_owned());
+        let source = with_line_feeds(source);
+        guard::check_source(&source, syntax()).map_err(|error| template_error(&place, &error))?;
+        let added = environment.add_template_owned("text", source);
         added.map_err(|error| template_error(&place, &error))?;
         Ok(TextTemplate { environment, place })
     }
