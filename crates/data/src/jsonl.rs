@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Map, Value};
 
-use crate::{DataError, Place, Row, folder::json_error};
+use crate::{DataError, Place, Row, folder::json_error, number};
 
 /// The longest line that is read. A prompt has a few kilobytes. Without a limit, a file without line ends would be
 /// read whole.
@@ -98,7 +98,7 @@ impl Iterator for JsonlRows {
 }
 
 fn parse(line: &[u8]) -> Result<Map<String, Value>, (u64, serde_json::Error)> {
-    serde_json::from_slice(line).map_err(|error| (error.column() as u64, error))
+    number::parse(line).map_err(|error| (error.column() as u64, error))
 }
 
 #[cfg(test)]

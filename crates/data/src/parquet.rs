@@ -18,10 +18,10 @@ use parquet::{
 };
 use serde_json::{Map, Value};
 
-use crate::{DataError, Place, Row};
+use crate::{DataError, Place, Row, number};
 
 /// The rows of a Parquet file, one at a time, as the lines of a JSON Lines file would give them:
-/// lists and structs nested, dates and decimals as texts.
+/// lists and structs nested, dates as texts.
 pub(crate) struct ParquetRows {
     path: PathBuf,
     file: Arc<Path>,
@@ -110,7 +110,8 @@ fn check(metadata: &ParquetMetaData, size: u64) -> Result<(), String> {
 }
 
 /// Turns a value into JSON. Bytes that are text become text, because some programs write strings without saying
-/// that they are.
+/// that they are. A float of 32 bits has the digits that tell it from its neighbours: 0.1, and not
+/// 0.10000000149011612.
 fn json(field: &Field) -> Value {
     match field {
         Field::Bytes(bytes) => {
@@ -121,6 +122,21 @@ fn json(field: &Field) -> Value {
             Value::Object(fields.collect::<Map<String, Value>>())
         }
         Field::ListInternal(list) => list.elements().iter().map(json).collect(),
+        Field::Float(float) if float.is_finite() => number::of(&format!("{float:?}")),
+        decimal @ Field::Decimal(_) => match decimal.to_json_value() {
+            Value::String(text) => number::of(&number::plain(&text)),
+            other => other,
+        },
+        Field::MapInternal(map) => {
+            let entries = map.entries().iter().map(|(key, value)| {
+                let key = match json(key) {
+                    Value::String(text) => text,
+                    other => number::to_json(&other),
+                };
+                (key, json(value))
+            });
+            Value::Object(entries.collect())
+        }
         other => other.to_json_value(),
     }
 }
@@ -152,6 +168,36 @@ mod tests {
             assert_eq!(fields(&rows), fields(&expected), "{codec}");
             assert_eq!(rows[5].place.to_string(), "row 6");
         }
+    }
+
+    #[test]
+    fn a_number_is_written_as_its_column_means_it() {
+        use parquet::data_type::Decimal;
+
+        let decimal = |digits: i32, scale| Field::Decimal(Decimal::from_i32(digits, 9, scale));
+        for (field, expected) in [
+            (Field::Double(8.0), "8"),
+            (Field::Double(0.1), "0.1"),
+            (Field::Double(1e16), "10000000000000000"),
+            (Field::Float(0.1), "0.1"),
+            (Field::Float(8.0), "8"),
+            (Field::Long(i64::MIN), "-9223372036854775808"),
+            (Field::ULong(u64::MAX), "18446744073709551615"),
+            (decimal(31, 0), "31"),
+            (decimal(800, 2), "8"),
+            (decimal(-250, 2), "-2.5"),
+            (decimal(5, 2), "0.05"),
+            (decimal(0, 2), "0"),
+        ] {
+            let value = json(&field);
+            let spelt = number::spelt(&value).unwrap_or_else(|| panic!("{value}"));
+            assert_eq!(number::plain(&spelt), expected, "{field:?}");
+        }
+        assert_eq!(json(&Field::Double(f64::NAN)), Value::Null);
+        let digits = 10_i128.pow(31) + 31;
+        let bytes = digits.to_be_bytes().to_vec();
+        let long = Field::Decimal(Decimal::from_bytes(bytes.into(), 38, 0));
+        assert_eq!(number::spelt(&json(&long)).unwrap(), digits.to_string());
     }
 
     /// Changes every byte of small files in turn. The answer is rows or an error, never a panic. Files that are

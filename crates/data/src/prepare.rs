@@ -5,7 +5,7 @@ use std::fmt;
 use firebrick_core::{Prompt, WorkedExample};
 use rayon::prelude::*;
 
-use crate::{DataError, Problem, PromptFormat, Tokenizer};
+use crate::{DataError, Problem, PromptFormat, Tokenizer, number};
 
 /// The preparation of problems. It turns them into tokens, in parallel.
 #[derive(Clone, Copy)]
@@ -67,7 +67,7 @@ impl<'a> Preparation<'a> {
     fn prompt(&self, problem: &Problem) -> Result<Prompt, DataError> {
         let (text, tokens) = self.format.encode(&problem.question, self.tokenizer)?;
         let messages = match self.keep_messages {
-            true => self.format.messages(&problem.question).to_string(),
+            true => number::to_json(&self.format.messages(&problem.question)),
             false => String::new(),
         };
         let words = problem.question.words();

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{DataError, Row};
+use crate::{DataError, Row, number};
 
 /// A question with its reference answer, before any template or tokenizer.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +70,7 @@ impl Question {
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match self {
             Question::Text(text) => Cow::Borrowed(text),
-            Question::Messages(messages) => Cow::Owned(messages.to_string()),
+            Question::Messages(messages) => Cow::Owned(number::to_json(messages)),
         }
     }
 }
@@ -154,15 +154,13 @@ fn answer(row: &Row, column: &str) -> Result<String, DataError> {
     if column.is_empty() {
         return Ok(String::new());
     }
-    match value(row, column)? {
-        Value::String(text) => Ok(text.clone()),
-        Value::Number(number) => Ok(number.to_string()),
-        // Some data sets wrap the one accepted answer in a list.
-        Value::Array(list) if list.len() == 1 && list[0].is_string() => {
-            Ok(list[0].as_str().unwrap_or_default().to_owned())
-        }
-        other => Err(unexpected(row, column, "a text or a number", other)),
-    }
+    let value = value(row, column)?;
+    // Some data sets wrap the one accepted answer in a list.
+    let one = match value {
+        Value::Array(list) if list.len() == 1 => &list[0],
+        value => value,
+    };
+    number::answer(one).ok_or_else(|| unexpected(row, column, "a text or a number", value))
 }
 
 /// The most letters of a difficulty, which becomes part of a metric's name.
@@ -200,7 +198,7 @@ fn missing(row: &Row, wanted: String) -> DataError {
 }
 
 fn unexpected(row: &Row, column: &str, expected: &'static str, found: &Value) -> DataError {
-    let text = found.to_string();
+    let text = number::to_json(found);
     let mut shown: String = text.chars().take(60).collect();
     if shown.len() < text.len() {
         shown.push('…');
@@ -272,6 +270,35 @@ mod tests {
             assert_eq!(problem.worked.is_some(), answer.is_some(), "{solution:?}");
             assert_eq!(problem.solution(), solution);
         }
+    }
+
+    /// A row as its file has it: a number may have more digits than `json!` keeps.
+    fn read(line: &str) -> Result<Problem, DataError> {
+        problem(number::parse(line.as_bytes()).unwrap(), &ColumnNames::default())
+    }
+
+    #[test]
+    fn a_number_is_an_answer_with_its_own_digits() {
+        let long = "10000000000000000000000000000031";
+        for (answer, expected) in [
+            ("8", "8"),
+            ("8.0", "8"),
+            ("[8.0]", "8"),
+            ("-3.50", "-3.5"),
+            ("1e3", "1000"),
+            ("0.1", "0.1"),
+            (long, long),
+            ("3.14159265358979323846", "3.14159265358979323846"),
+            // A text is its own answer, whatever it looks like.
+            ("\"8.0\"", "8.0"),
+            ("[\"8.0\"]", "8.0"),
+        ] {
+            let line =
+                format!("{{\"prompt\": \"?\", \"reward_model\": {{\"ground_truth\": {answer}}}}}");
+            assert_eq!(read(&line).unwrap().reference, expected, "{answer}");
+        }
+        let list = read("{\"prompt\": \"?\", \"answer\": [1, 20000000000000000000]}").unwrap_err();
+        assert!(list.to_string().contains("but holds [1,20000000000000000000];"), "{list}");
     }
 
     #[test]

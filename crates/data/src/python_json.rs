@@ -7,6 +7,8 @@ use minijinja::{
     value::{Kwargs, ValueKind},
 };
 
+use crate::number::Digits;
+
 /// The deepest nesting of JSON. Deeper JSON is refused, which bounds the recursion.
 const MAX_DEPTH: usize = 128;
 /// The longest text, in bytes. Longer texts are refused; no prompt comes near.
@@ -66,6 +68,10 @@ impl Writer {
         }
         if self.text.len() > MAX_LENGTH {
             return Err(invalid("tojson: the value is too large"));
+        }
+        if let Some(digits) = Digits::of(value) {
+            self.text.push_str(digits);
+            return Ok(());
         }
         match value.kind() {
             ValueKind::None => self.text.push_str("null"),

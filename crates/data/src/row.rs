@@ -4,6 +4,8 @@ use std::{fmt, path::Path, sync::Arc};
 
 use serde_json::{Map, Value};
 
+use crate::number;
+
 /// One row of a data set, and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
@@ -32,7 +34,7 @@ impl Row {
         let mut columns = Vec::new();
         for (name, value) in &self.fields {
             match value {
-                Value::Object(inner) => {
+                Value::Object(inner) if number::spelt(value).is_none() => {
                     columns.extend(inner.keys().map(|key| format!("{name}.{key}")));
                 }
                 _ => columns.push(name.clone()),

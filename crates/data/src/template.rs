@@ -13,13 +13,12 @@ use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, Output, State, Template, Value,
     machinery::{eval, get_compiled_template, make_string_output},
     syntax::SyntaxConfig,
-    value::Serde,
 };
 use serde_json::Map;
 
 pub use text::TextTemplate;
 
-use crate::{DataError, folder, python_json::tojson};
+use crate::{DataError, folder, number, python_json::tojson};
 
 /// The most template instructions of one rendering. A long conversation takes some thousands.
 const FUEL: u64 = 4_000_000;
@@ -252,7 +251,9 @@ fn evaluated(
     eval(
         environment,
         &program,
-        Value::from(Serde(variables)),
+        Value::from_pairs(
+            variables.iter().map(|(name, value)| (name.as_str(), number::to_template(value))),
+        ),
         &BTreeMap::new(),
         &mut make_string_output(&mut text),
         AutoEscape::None,
@@ -420,6 +421,38 @@ mod tests {
         let messages = json!([{"role": "user", "content": "a\r\nb"}]);
         let template = ChatTemplate::new("{{ messages[0].content }}", Map::new()).unwrap();
         assert_eq!(template.render(&messages, false, &Map::new()).unwrap(), "a\r\nb");
+    }
+
+    /// Python prints integers with all their digits, and floats as its `repr` does.
+    #[test]
+    fn numbers_have_the_digits_of_their_file() {
+        let (long, longer) = ("10000000000000000000000000000031", "9".repeat(60));
+        let json = format!(
+            "[{{\"role\": \"user\", \"content\": \"\", \"n\": [100000000000000000000, -{long}, {longer}, 8.0, 1.50, 1e20]}}]"
+        );
+        let messages = number::parse(json.as_bytes()).unwrap();
+        for (source, expected) in [
+            (
+                "{{ messages[0].n | tojson }}",
+                format!("[100000000000000000000, -{long}, {longer}, 8.0, 1.5, 1e+20]"),
+            ),
+            ("{{ messages[0].n[2] }}", longer.clone()),
+            (
+                "{{ messages[0].n }}",
+                format!("[100000000000000000000, -{long}, {longer}, 8.0, 1.5, 1e+20]"),
+            ),
+            (
+                "{% for n in messages[0].n %}{{ n }} {% endfor %}",
+                format!("100000000000000000000 -{long} {longer} 8.0 1.5 1e+20 "),
+            ),
+        ] {
+            let template = ChatTemplate::new(source, Map::new()).unwrap();
+            assert_eq!(
+                template.render(&messages, false, &Map::new()).unwrap(),
+                expected,
+                "{source}"
+            );
+        }
     }
 
     #[test]

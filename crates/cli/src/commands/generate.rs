@@ -21,7 +21,7 @@ use firebrick::{
     wire::{self, known_options},
 };
 use firebrick_core::{FinishReason, Prompt, Seed};
-use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer};
+use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer, parse_json};
 use firebrick_device::{Kind, Name, Precision, guard};
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, SampleOn, Sampling, Streamed, stream};
@@ -380,7 +380,7 @@ fn interrupted() -> Arc<AtomicBool> {
 /// Splits KEY=VALUE. The value is JSON if it can be read as JSON, and otherwise a text.
 fn option(text: &str) -> Result<(String, Value), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
-    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+    let value = parse_json(value).unwrap_or_else(|_| Value::String(value.to_owned()));
     Ok((key.to_owned(), value))
 }
 

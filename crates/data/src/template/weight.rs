@@ -5,6 +5,8 @@ use minijinja::{
     value::{DynObject, ValueKind},
 };
 
+use crate::number::Digits;
+
 /// The largest value that a template may make or use, in the units of [`weigh`]: about bytes.
 pub(super) const MAX_VALUE: usize = 4 << 20;
 /// The most that a rendering may make and use in all. It can't keep more at one time, and its time grows in
@@ -61,8 +63,11 @@ pub(super) fn length(value: &Value) -> usize {
     match (value.as_str(), value.as_bytes()) {
         (Some(text), _) => text.len(),
         (None, Some(bytes)) => bytes.len(),
-        // A value that does not know its length is a generator, which makes its items one by one.
-        (None, None) => value.len().unwrap_or_default(),
+        (None, None) => match Digits::of(value) {
+            Some(digits) => digits.len(),
+            // A value that does not know its length is a generator, which makes its items one by one.
+            None => value.len().unwrap_or_default(),
+        },
     }
 }
 
@@ -77,7 +82,8 @@ fn walk(value: &Value, room: &mut usize, depth: usize) -> Result<(), Error> {
     let is_container =
         matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map);
     spend(room, if is_container { ITEM } else { ITEM + length(value) })?;
-    let kept_open = value.as_object().is_some_and(can_change) || value.kind() == ValueKind::Plain;
+    let is_plain = value.kind() == ValueKind::Plain && Digits::of(value).is_none();
+    let kept_open = value.as_object().is_some_and(can_change) || is_plain;
     if depth > MAX_DEPTH || (depth > 0 && kept_open) {
         // A namespace inside another value could later be given that value, and so on for ever.
         return Err(too_much());

@@ -55,14 +55,15 @@ impl Row {
                 problem: "expected one JSON object per line".to_owned(),
             });
         }
-        serde_json::from_slice(line).map_err(|error| {
+        let row = serde_json::from_slice::<Row>(line).map_err(|error| {
             let message = error.to_string();
             // The message always names line 1, because every line is a text of its own.
             let problem = message.rsplit_once(" at line ").map_or(&*message, |(what, _)| what);
             // The message about a value of the wrong kind says enough.
             let remedy = if error.is_data() { "" } else { "; expected one JSON object per line" };
             RowError { column: error.column(), problem: format!("{problem}{remedy}") }
-        })
+        })?;
+        Ok(Row { gold: firebrick_data::answer_in(line, "gold").unwrap_or(row.gold), ..row })
     }
 
     /// Returns the rule that judges this row: the rule of `mode`, else that of the row's own mode, else the
@@ -91,20 +92,10 @@ fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::E
 }
 
 fn gold<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    /// The number of digits up to which a decimal is always the one that was written.
-    const DIGITS: usize = 15;
     match Value::deserialize(deserializer)? {
         Value::String(text) => Ok(text),
-        Value::Number(number) => {
-            let text = number.to_string();
-            let digits = text.split('e').next().unwrap_or(&text).bytes();
-            let exact = !number.is_f64() || digits.filter(u8::is_ascii_digit).count() <= DIGITS;
-            exact.then_some(text).ok_or_else(|| {
-                D::Error::custom(
-                    "the gold answer has more digits than a JSON number keeps; write it in quotes",
-                )
-            })
-        }
+        // `Row::parse` takes the number from the line, with all its digits.
+        Value::Number(number) => Ok(number.to_string()),
         _ => Err(D::Error::custom("the gold answer is neither a text nor a number")),
     }
 }
