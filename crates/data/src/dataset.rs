@@ -88,11 +88,22 @@ pub fn read_problems(
     let mut collector = Collector::new(deduplicate);
     for (id, row) in (0..).zip(files.iter().flat_map(|file| rows(file))) {
         let row = row?;
-        let columns = match &columns {
-            Some(columns) => columns,
-            None => columns.insert(names.find(&row)?),
+        let (columns, passed_over) = match &columns {
+            Some(known) => known,
+            None => {
+                let found = names.find(&row)?;
+                let passed_over = names.passed_over(&row, &found);
+                columns.insert((found, passed_over))
+            }
         };
-        collector.add(Problem::from_row(&row, id, columns)?, &row);
+        if let Some(name) = passed_over.iter().find(|name| row.get(name).is_some()) {
+            let problem = format!(
+                "column `{name}` has a value, and is null in the first row, whose other columns were \
+                 taken; name the columns: data.columns = {{ prompt = \"…\", reference = \"…\" }}"
+            );
+            return Err(DataError::Row { path: row.file.to_path_buf(), place: row.place, problem });
+        }
+        collector.add(Problem::from_row(&row, id, columns)?);
     }
     match (columns, files.first()) {
         (None, Some(path)) => Err(DataError::NoRows { path: path.clone() }),
@@ -194,8 +205,15 @@ mod tests {
         let parquet = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parquet/zstd.parquet");
         let unnamed = folder.path().join("blob");
         fs::copy(&parquet, &unnamed).unwrap();
-        assert_eq!(read(&parquet).unwrap(), read(&unnamed).unwrap());
-        assert_eq!(read(&parquet).unwrap(), read(&parquet.with_file_name("plain.jsonl")).unwrap());
+        let problems = |path: &Path| {
+            let problems = read(path).unwrap().problems;
+            problems
+                .into_iter()
+                .map(|problem| Problem { origin: None, ..problem })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(problems(&parquet), problems(&unnamed));
+        assert_eq!(problems(&parquet), problems(&parquet.with_file_name("plain.jsonl")));
 
         let csv = folder.path().join("set.csv");
         fs::write(&csv, "a,b\n").unwrap();
@@ -207,12 +225,40 @@ mod tests {
         );
     }
 
+    /// The first row decides the columns. One that is null there could be the right one.
+    #[test]
+    fn a_column_that_is_null_in_the_first_row_is_not_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("set.jsonl");
+        let read = |rows: &str, reference: Option<&str>| {
+            fs::write(&path, rows).unwrap();
+            let reference = reference.map(str::to_owned);
+            let names = ColumnNames { reference, ..ColumnNames::default() };
+            read_problems(std::slice::from_ref(&path), &names, false)
+        };
+        let row = |answer: &str| {
+            format!("{{\"problem\": \"?\", \"solution\": \"Long.\", \"answer\": {answer}}}\n")
+        };
+        let rows = row("null") + &row("8.0");
+        let error = read(&rows, None).unwrap_err().to_string();
+        assert!(
+            error.contains("set.jsonl, line 2: column `answer` has a value, and is null in"),
+            "{error}"
+        );
+        let error = read(&rows, Some("answer")).unwrap_err().to_string();
+        assert!(error.contains("set.jsonl, line 1: column `answer` is null"), "{error}");
+        // In a union of layouts a column may be null in every row.
+        let references = read(&(row("null") + &row("null")), None).unwrap().problems;
+        assert!(references.iter().all(|problem| problem.reference == "Long."));
+    }
+
     #[test]
     fn the_row_of_a_table_is_named() {
         let parquet = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parquet/snappy.parquet");
         let names = ColumnNames { reference: Some("level".into()), ..ColumnNames::default() };
         let error = read_problems(&[parquet], &names, true).unwrap_err().to_string();
-        let expected = "snappy.parquet, row 4: no column `level`; the row has the columns data_source, prompt, ability, reward_model.ground_truth";
+        let expected =
+            "snappy.parquet, row 4: column `level` is null, and was expected to have a value";
         assert!(error.contains(expected), "{error}");
     }
 }

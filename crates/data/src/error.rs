@@ -122,6 +122,16 @@ pub enum DataError {
         /// The value that came.
         found: String,
     },
+    /// A row that makes no problem, or no prompt.
+    #[error("{}, {place}: {problem}", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// The place in the file.
+        place: Place,
+        /// The problem, and the way out of it.
+        problem: String,
+    },
     /// The Hugging Face Hub, or its cache, does not give what was asked for.
     #[error(transparent)]
     Hub(#[from] HubError),

@@ -46,7 +46,8 @@ impl PromptFormat {
         Ok((text, tokens))
     }
 
-    /// Makes the text of a prompt.
+    /// Makes the text of a prompt. A conversation whose last message is the assistant's is to be continued: the
+    /// prompt ends with the words of that message.
     ///
     /// # Errors
     /// Fails as [`PromptFormat::encode`] does.
@@ -72,7 +73,50 @@ impl PromptFormat {
                 Question::Text(text) => Ok(self.text.replace("{prompt}", text)),
             };
         };
-        template.render(&self.messages(question), true, &self.kwargs)
+        let messages = self.messages(question);
+        let last = messages.as_array().and_then(|messages| messages.last());
+        match last.is_some_and(|message| message["role"] == "assistant") {
+            true => template.render_unfinished(&messages, &self.kwargs),
+            false => template.render(&messages, true, &self.kwargs),
+        }
+    }
+
+    /// Says what to do about a question that the chat template does not take.
+    pub(crate) fn remedy(&self, question: &Question) -> &'static str {
+        let is_system = |message: &Value| message["role"] == "system";
+        let own = match question {
+            Question::Messages(messages) => {
+                messages.as_array().is_some_and(|all| all.iter().any(is_system))
+            }
+            Question::Text(_) => false,
+        };
+        let mut messages = self.messages(question);
+        if let Some(messages) = messages.as_array_mut() {
+            messages.retain(|message| !is_system(message));
+        }
+        let without = PromptFormat { system: None, ..self.clone() };
+        match without.render(&Question::Messages(messages)) {
+            Ok(_) if own => {
+                "the template takes no system message: put its words into the user's message"
+            }
+            Ok(_) if self.system.is_some() => {
+                "the template takes no system message: put the words of data.system into data.prompt"
+            }
+            _ => "correct the row, or take a model whose template allows it",
+        }
+    }
+
+    /// Returns the texts of the tokens that give a conversation its form: those that the tokenizer names, and those
+    /// that the chat template writes around messages. Tags of a model's thoughts are none of them, whether they are
+    /// special or not.
+    pub(crate) fn control_tokens(&self, tokenizer: &Tokenizer) -> Vec<String> {
+        let Some(template) = &self.chat else { return Vec::new() };
+        let said = |role: &str| json!({"role": role, "content": "-"});
+        let messages = json!([said("user"), said("assistant"), said("user")]);
+        let form = template.render(&messages, false, &self.kwargs).unwrap_or_default();
+        let mut tokens = tokenizer.control_tokens(&form);
+        tokens.retain(|token| !token.contains("think"));
+        tokens
     }
 
     /// Makes the text between the policy's words and its next turn, in which it hears `words` from somebody of
@@ -139,6 +183,30 @@ mod tests {
             json!([{"role": "system", "content": "A."}, {"role": "user", "content": "B"}]);
         let rendered = format.render(&Question::Messages(messages)).unwrap();
         assert_eq!(rendered, "[system]A.[user]B[assistant]");
+    }
+
+    #[test]
+    fn the_assistants_last_words_are_continued() {
+        let source = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>{% endfor %}\
+                      {% if add_generation_prompt %}<assistant>{% endif %}";
+        let chat = Some(ChatTemplate::new(source, Map::new()).unwrap());
+        let format = PromptFormat { chat, system: Some("S".into()), ..Default::default() };
+        let render = |messages: Value| format.render(&Question::Messages(messages));
+        let user = json!({"role": "user", "content": "2+2?"});
+        for (words, expected) in [
+            ("Let me see.\n<think>", "Let me see.\n<think>"),
+            ("Well: ", "Well:"), // The template trims, and `transformers` follows it.
+            ("", ""),
+        ] {
+            let messages = json!([user, {"role": "assistant", "content": words}]);
+            let prompt = format!("<system>S</><user>2+2?</><assistant>{expected}");
+            assert_eq!(render(messages).unwrap(), prompt, "{words:?}");
+        }
+        // An earlier turn of the assistant is closed as ever.
+        let earlier = json!([user, {"role": "assistant", "content": "4"}, user]);
+        assert!(render(earlier).unwrap().ends_with("<assistant>4</><user>2+2?</><assistant>"));
+        let call = json!([user, {"role": "assistant", "tool_calls": []}]);
+        assert!(render(call).unwrap_err().to_string().contains("it cannot be continued"));
     }
 
     #[test]

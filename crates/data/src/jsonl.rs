@@ -17,6 +17,9 @@ const MAX_LINE: u64 = 64 << 20;
 
 const REMEDY: &str = "every line of a JSON Lines file is one JSON object";
 
+/// Python writes a missing number so, and JSON has no such word.
+const NAN: &str = "NaN is no JSON: write the number, or remove the row";
+
 /// The rows of a JSON Lines file, one at a time, so that a large file need not fit in memory. The file is UTF-8
 /// with one object a line. Blank lines are skipped.
 pub(crate) struct JsonlRows {
@@ -74,7 +77,9 @@ impl JsonlRows {
             }
             if !line.is_empty() {
                 let fields = parse(line).map_err(|(column, error)| {
-                    json_error(self.path.clone(), self.line, column, &error, REMEDY)
+                    let rest = line.get(column.saturating_sub(1) as usize..).unwrap_or_default();
+                    let remedy = if rest.starts_with(b"NaN") { NAN } else { REMEDY };
+                    json_error(self.path.clone(), self.line, column, &error, remedy)
                 })?;
                 let (file, place) = (self.file.clone(), Place::Line(self.line));
                 return Ok(Some(Row { file, place, fields }));
@@ -150,6 +155,10 @@ mod tests {
             )
         );
         assert!(message(b"{\"a\": \"\xff\"}\n").contains("invalid unicode"));
+        assert_eq!(
+            message(b"{\"a\": NaN}\n"),
+            "set.jsonl, line 1, column 7: expected value; NaN is no JSON: write the number, or remove the row"
+        );
         assert!(message(&b"[".repeat(100_000)).contains("line 1"));
     }
 }

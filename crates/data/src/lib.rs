@@ -55,7 +55,7 @@ pub use part::Part;
 pub use prepare::{Preparation, PromptReport};
 pub use problem::{ColumnNames, Columns, Problem, Question};
 pub use prompts::Prompts;
-pub use row::{Place, Row};
+pub use row::{Origin, Place, Row};
 pub use task::Task;
 pub use template::{ChatTemplate, TextTemplate};
 pub use tokenizer::{Streamer, Tokenizer, TokenizerFacts};

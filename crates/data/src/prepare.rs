@@ -32,10 +32,7 @@ impl<'a> Preparation<'a> {
     /// Fails if a problem does not fit the format or the tokenizer, or none is left.
     pub fn prompts(&self, problems: &[Problem]) -> Result<(Vec<Prompt>, PromptReport), DataError> {
         let mut report = PromptReport { read: problems.len(), ..PromptReport::default() };
-        let mut prompts = problems
-            .par_iter()
-            .map(|problem| self.prompt(problem))
-            .collect::<Result<Vec<Prompt>, DataError>>()?;
+        let mut prompts = self.each(problems, |problem| self.prompt(problem))?;
         prompts.retain(|prompt| self.fits(prompt.tokens.len(), &mut report));
         self.unless_empty(prompts, report)
     }
@@ -50,17 +47,55 @@ impl<'a> Preparation<'a> {
         problems: &[Problem],
     ) -> Result<(Vec<WorkedExample>, PromptReport), DataError> {
         let mut report = PromptReport { read: problems.len(), ..PromptReport::default() };
-        let mut examples = problems
-            .par_iter()
-            .map(|problem| {
-                let prompt = self.prompt(problem)?.tokens;
-                let mut completion = self.tokenizer.encode(problem.solution(), false)?;
-                completion.push(self.tokenizer.eos());
-                Ok(WorkedExample::new(prompt, completion))
-            })
-            .collect::<Result<Vec<WorkedExample>, DataError>>()?;
+        let mut examples = self.each(problems, |problem| {
+            let prompt = self.prompt(problem)?.tokens;
+            let mut completion = self.tokenizer.encode(problem.solution(), false)?;
+            completion.push(self.tokenizer.eos());
+            Ok(WorkedExample::new(prompt, completion))
+        })?;
         examples.retain(|example| self.fits(example.prompt.len(), &mut report));
         self.unless_empty(examples, report)
+    }
+
+    /// Does `work` for each problem, in parallel. An error names the row of the problem, and is that of the first row
+    /// that has one, so that a file which is corrected row by row gets better and better.
+    fn each<T: Send>(
+        &self,
+        problems: &[Problem],
+        work: impl Fn(&Problem) -> Result<T, DataError> + Sync,
+    ) -> Result<Vec<T>, DataError> {
+        let control = self.format.control_tokens(self.tokenizer);
+        let checked = |problem| {
+            self.check(problem, &control)?;
+            work(problem)
+        };
+        let done: Vec<Result<T, DataError>> = problems.par_iter().map(checked).collect();
+        let of_row = |(problem, done): (&Problem, Result<T, DataError>)| {
+            done.map_err(|error| self.of_row(problem, error))
+        };
+        problems.iter().zip(done).map(of_row).collect()
+    }
+
+    fn of_row(&self, problem: &Problem, error: DataError) -> DataError {
+        let Some(origin) = &problem.origin else { return error };
+        let remedy = match &error {
+            DataError::Template { .. } => format!("; {}", self.format.remedy(&problem.question)),
+            _ => String::new(),
+        };
+        let problem = format!("{error}{remedy}");
+        DataError::Row { path: origin.file.to_path_buf(), place: origin.place, problem }
+    }
+
+    /// Refuses a question with a control token in it. As a token it would end the question, or speak for another
+    /// role, in the middle of the user's words.
+    fn check(&self, problem: &Problem, control: &[String]) -> Result<(), DataError> {
+        let holds = |token: &&String| problem.question.texts().any(|text| text.contains(*token));
+        let Some(token) = control.iter().find(holds) else { return Ok(()) };
+        let problem = format!(
+            "the question has the control token {token} in it; take it out, or set data.template = \
+             \"plain\" if the text is a whole prompt already"
+        );
+        Err(DataError::Format { problem })
     }
 
     // ANCHOR: tour
@@ -150,6 +185,7 @@ mod tests {
                 reference: reference.to_string(),
                 worked: None,
                 difficulty: String::new(),
+                origin: None,
             })
             .collect()
     }
@@ -169,6 +205,102 @@ mod tests {
             preparation.prompts(&problems).unwrap_err().to_string(),
             "no prompt is left to train on (0 of 4 prompts kept, 3 too long, 1 empty); raise \
              `max_prompt_tokens`, now 3, or check the data"
+        );
+    }
+
+    fn rows(questions: &[serde_json::Value]) -> Vec<Problem> {
+        let rows = questions.iter().zip(1..).map(|(question, line)| {
+            let row = serde_json::json!({"prompt": question, "answer": "4"});
+            let fields = row.as_object().unwrap().clone();
+            let place = crate::Place::Line(line);
+            let row = crate::Row { file: std::path::Path::new("rows.jsonl").into(), place, fields };
+            let columns = crate::ColumnNames::default().find(&row).unwrap();
+            Problem::from_row(&row, line, &columns).unwrap()
+        });
+        rows.collect()
+    }
+
+    fn chat(source: &str) -> Option<crate::ChatTemplate> {
+        Some(crate::ChatTemplate::new(source, serde_json::Map::new()).unwrap())
+    }
+
+    /// Any number of rows may be wrong. The first of them is named, with the way out.
+    #[test]
+    fn a_row_that_makes_no_prompt_is_named() {
+        let tokenizer = Tokenizer::characters("0123456789+=? SUusetrym:").unwrap();
+        let template = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}\
+                        {% endif %}{{ m.role }}: {{ m.content }}{% endfor %}";
+        let user = |words: &str| serde_json::json!({"role": "user", "content": words});
+        let system = serde_json::json!({"role": "system", "content": "S"});
+        let refused = |format: &PromptFormat, questions: &[serde_json::Value]| {
+            let refused = Preparation::new(&tokenizer, format).prompts(&rows(questions));
+            refused.unwrap_err().to_string()
+        };
+        let mut format = PromptFormat { chat: chat(template), ..PromptFormat::default() };
+        let plain = serde_json::json!("1+1=");
+        assert_eq!(
+            refused(
+                &format,
+                &[plain.clone(), serde_json::json!([system, user("1+1=")]), serde_json::json!("ß")]
+            ),
+            "rows.jsonl, line 2: chat template: the template stops: System role not supported (line 1 of the \
+             template); the template takes no system message: put its words into the user's message"
+        );
+        assert!(
+            refused(&format, &[plain.clone(), serde_json::json!("ß")])
+                .starts_with("rows.jsonl, line 2: the tokenizer has no token for 'ß'")
+        );
+        format.system = Some("S".into());
+        assert!(
+            refused(&format, std::slice::from_ref(&plain))
+                .ends_with("put the words of data.system into data.prompt")
+        );
+        format = PromptFormat {
+            chat: chat("{{ raise_exception('never') }}"),
+            ..PromptFormat::default()
+        };
+        assert!(refused(&format, &[plain]).ends_with("never (line 1 of the template); correct the row, or take a model whose template allows it"));
+        format.chat = None;
+        assert!(
+            refused(&format, &[serde_json::json!([user("1+1=")])])
+                .starts_with("rows.jsonl, line 1: a prompt that is a list")
+        );
+    }
+
+    #[test]
+    fn a_question_holds_no_control_token() {
+        let tokenizer = Tokenizer::characters("0123456789+=? user:<pado>").unwrap();
+        let chat = chat("{% for m in messages %}<pad>{{ m.role }}: {{ m.content }}{% endfor %}");
+        let mut format = PromptFormat { chat, ..PromptFormat::default() };
+        assert_eq!(format.control_tokens(&tokenizer), ["<eos>", "<pad>"]);
+        for token in ["<eos>", "<pad>"] {
+            let question = serde_json::json!(format!("1+1= {token}"));
+            let error =
+                Preparation::new(&tokenizer, &format).prompts(&rows(&[question])).unwrap_err();
+            let expected = format!(
+                "rows.jsonl, line 1: the question has the control token {token} in it; take it out"
+            );
+            assert!(error.to_string().starts_with(&expected), "{error}");
+        }
+        // A plain prompt may be a whole one, with the tokens that its author wants.
+        format.chat = None;
+        let question = serde_json::json!("1+1=<eos>");
+        let (prompts, _) =
+            Preparation::new(&tokenizer, &format).prompts(&rows(&[question])).unwrap();
+        assert_eq!(prompts[0].tokens.last(), Some(&tokenizer.eos()));
+    }
+
+    #[test]
+    fn a_prompt_that_is_begun_asks_what_the_user_asked() {
+        let tokenizer = Tokenizer::characters("0123456789+=? user:aitn").unwrap();
+        let chat = chat("{% for m in messages %}{{ m.role }}: {{ m.content }}?{% endfor %}");
+        let format = PromptFormat { chat, ..PromptFormat::default() };
+        let question = serde_json::json!([{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "1+1= is"}]);
+        let (prompts, _) =
+            Preparation::new(&tokenizer, &format).prompts(&rows(&[question])).unwrap();
+        assert_eq!(
+            (prompts[0].text.as_str(), prompts[0].question.as_str()),
+            ("user: 1+1=?assistant: 1+1= is", "1+1=")
         );
     }
 

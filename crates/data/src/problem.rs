@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::{DataError, Row, number};
+use crate::{DataError, Origin, Row, number};
 
 /// A question with its reference answer, before any template or tokenizer.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +21,8 @@ pub struct Problem {
     pub worked: Option<String>,
     /// The difficulty, in the data's words. It is empty if the data does not say.
     pub difficulty: String,
+    /// The row that the problem is from, for messages.
+    pub origin: Option<Origin>,
 }
 
 impl Problem {
@@ -36,7 +38,7 @@ impl Problem {
             Some(answer) => (answer, Some(reference)),
             None => (reference, None),
         };
-        Ok(Problem { id, question, reference, worked, difficulty })
+        Ok(Problem { id, question, reference, worked, difficulty, origin: Some(row.origin()) })
     }
 
     /// Returns a completion to imitate: the worked completion, else the reference.
@@ -55,15 +57,28 @@ pub enum Question {
 }
 
 impl Question {
-    /// Returns the words of the question. In a conversation they are the words of its last message.
+    /// Returns the words of the question. In a conversation they are the words of its last message that is not the
+    /// policy's own.
     pub(crate) fn words(&self) -> &str {
         match self {
             Question::Text(text) => text,
             Question::Messages(messages) => {
-                let last = messages.as_array().and_then(|messages| messages.last());
+                let mut messages = messages.as_array().into_iter().flatten().rev();
+                let last = messages.find(|message| message["role"] != "assistant");
                 last.and_then(|message| message.get("content")?.as_str()).unwrap_or_default()
             }
         }
+    }
+
+    /// Returns the texts that the question is made of, one for each message.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        let (text, messages) = match self {
+            Question::Text(text) => (Some(text.as_str()), None),
+            Question::Messages(messages) => (None, messages.as_array()),
+        };
+        let contents =
+            messages.into_iter().flatten().filter_map(|message| message["content"].as_str());
+        text.into_iter().chain(contents)
     }
 
     /// Returns the question as one text, by which questions are told apart.
@@ -106,16 +121,21 @@ impl ColumnNames {
     ///
     /// If no name is given, the prompt is the first of `prompt`, `question` and `problem` that the row has. The
     /// reference is the first of `reward_model.ground_truth`, `ground_truth`, `answer`, `solution` and
-    /// `reference`. These names cover the layouts of TRL, verl and GSM8K.
+    /// `reference`. These names cover the layouts of TRL, verl and GSM8K. A column that is null is taken if the row
+    /// has no other.
     ///
     /// # Errors
     /// Fails if the prompt or the reference is not there.
     pub fn find(&self, row: &Row) -> Result<Columns, DataError> {
         let first = |given: &Option<String>, names: &[&str], what: &str| {
             if let Some(name) = given {
-                return Ok(name.clone());
+                return match name.is_empty() || row.has(name) {
+                    true => Ok(name.clone()),
+                    false => Err(missing(row, format!("no column `{name}`"))),
+                };
             }
             let found = names.iter().find(|name| row.get(name).is_some());
+            let found = found.or_else(|| names.iter().find(|name| row.has(name)));
             found.map(|name| name.to_string()).ok_or_else(|| {
                 let none = match what {
                     "reference" => "; if the verifier needs none, set it to \"\"",
@@ -125,28 +145,109 @@ impl ColumnNames {
             })
         };
         Ok(Columns {
-            prompt: first(&self.prompt, &["prompt", "question", "problem"], "prompt")?,
-            reference: first(
-                &self.reference,
-                &["reward_model.ground_truth", "ground_truth", "answer", "solution", "reference"],
-                "reference",
-            )?,
+            prompt: first(&self.prompt, &PROMPTS, "prompt")?,
+            reference: first(&self.reference, &REFERENCES, "reference")?,
             difficulty: self.difficulty.clone().unwrap_or_default(),
         })
     }
+
+    /// Returns the columns that come before those of `columns` and are null in `row`. A value there in a later row
+    /// would be passed over in silence.
+    pub(crate) fn passed_over(&self, row: &Row, columns: &Columns) -> Vec<&'static str> {
+        let before = |given: &Option<String>, names: &[&'static str], taken: &str| {
+            let before = names.iter().copied().take_while(|&name| name != taken && given.is_none());
+            before.filter(|name| row.has(name)).collect::<Vec<_>>()
+        };
+        let mut passed = before(&self.prompt, &PROMPTS, &columns.prompt);
+        passed.extend(before(&self.reference, &REFERENCES, &columns.reference));
+        passed
+    }
 }
 
+/// The columns of a prompt that are known, and those of a reference.
+const PROMPTS: [&str; 3] = ["prompt", "question", "problem"];
+const REFERENCES: [&str; 5] =
+    ["reward_model.ground_truth", "ground_truth", "answer", "solution", "reference"];
+
 fn question(row: &Row, column: &str) -> Result<Question, DataError> {
-    match value(row, column)? {
-        Value::String(text) => Ok(Question::Text(text.clone())),
+    let value = value(row, column)?;
+    let read = match value {
+        Value::String(text) => match conversation(text) {
+            Some(read) => read.map_err(|expected| unexpected(row, column, expected, value))?,
+            None => return Ok(Question::Text(text.clone())),
+        },
+        _ => Value::Null,
+    };
+    match if read.is_null() { value } else { &read } {
         Value::Array(messages)
             if !messages.is_empty()
                 && messages.iter().all(|message| message["role"].is_string()) =>
         {
-            Ok(Question::Messages(json!(messages)))
+            let messages = messages.iter().map(|message| spoken(row, column, message));
+            Ok(Question::Messages(messages.collect::<Result<_, _>>()?))
         }
         other => Err(unexpected(row, column, "a text or a list of {role, content}", other)),
     }
+}
+
+/// Reads a text that is a list of messages, as some programs store one. Returns `None` for any other text, and the
+/// form that it should have if it is not quite such a list.
+fn conversation(text: &str) -> Option<Result<Value, &'static str>> {
+    let text = text.trim();
+    let inside = text.strip_prefix('[').unwrap_or(text).trim_start().strip_prefix('{')?;
+    let has = |value: &Value, key: &str| value.get(key).is_some();
+    let is_message =
+        |value: &Value| has(value, "role") || has(value, "from") && has(value, "value");
+    match number::parse(text.as_bytes()) {
+        Ok(Value::Array(list)) if list.iter().all(is_message) => Some(Ok(list.into())),
+        Ok(object) if is_message(&object) => Some(Ok(object)),
+        Ok(_) => None,
+        // Python writes a list with quotes of its own, and a text may have been cut off.
+        Err(_)
+            if ["'role'", "\"role\"", "'content'", "\"content\""]
+                .iter()
+                .any(|key| inside.trim_start().starts_with(key)) =>
+        {
+            Some(Err("a list of {role, content}, or its JSON as Python's json.dumps writes it"))
+        }
+        Err(_) => None,
+    }
+}
+
+/// Returns a message with its content as one text. Content in parts is joined, because only some templates know
+/// parts, and the others print them with brackets and quotes.
+fn spoken(row: &Row, column: &str, message: &Value) -> Result<Value, DataError> {
+    let mut message = message.clone();
+    let is_words = message["role"].as_str().is_some_and(|role| WORDS.contains(&role));
+    let text = match &message["content"] {
+        // The result of a tool may be of any form, and templates expect that.
+        _ if !is_words => return Ok(message),
+        Value::String(_) => return Ok(message),
+        // A call of a tool may be all that the policy says.
+        Value::Null if message["role"] == "assistant" => return Ok(message),
+        Value::Array(parts) if !parts.is_empty() => {
+            parts.iter().map(part).collect::<Option<String>>()
+        }
+        _ => None,
+    };
+    match text {
+        Some(text) => message["content"] = text.into(),
+        None => {
+            let expected = "messages whose content is a text, or parts of type text";
+            return Err(unexpected(row, column, expected, &message));
+        }
+    }
+    Ok(message)
+}
+
+/// The roles whose messages are words.
+const WORDS: [&str; 4] = ["system", "developer", "user", "assistant"];
+
+/// Returns the text of a part of a message, if it has one.
+fn part(part: &Value) -> Option<&str> {
+    let is_text =
+        matches!(part["type"].as_str().unwrap_or("text"), "text" | "input_text" | "output_text");
+    part.as_str().or_else(|| part["text"].as_str().filter(|_| is_text))
 }
 
 /// Returns the text or number of a column. It is empty if the column has no name.
@@ -189,7 +290,14 @@ fn final_answer(solution: &str) -> Option<String> {
 }
 
 fn value<'row>(row: &'row Row, column: &str) -> Result<&'row Value, DataError> {
-    row.get(column).ok_or_else(|| missing(row, format!("no column `{column}`")))
+    row.get(column).ok_or_else(|| {
+        let state = if row.has(column) { "is null" } else { "is not there" };
+        let problem = format!(
+            "column `{column}` {state}, and was expected to have a value; write it into the row, or \
+             remove the row"
+        );
+        DataError::Row { path: row.file.to_path_buf(), place: row.place, problem }
+    })
 }
 
 fn missing(row: &Row, wanted: String) -> DataError {
@@ -210,6 +318,8 @@ fn unexpected(row: &Row, column: &str, expected: &'static str, found: &Value) ->
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use serde_json::json;
 
     use super::*;
     use crate::Place;
@@ -299,6 +409,101 @@ mod tests {
         }
         let list = read("{\"prompt\": \"?\", \"answer\": [1, 20000000000000000000]}").unwrap_err();
         assert!(list.to_string().contains("but holds [1,20000000000000000000];"), "{list}");
+    }
+
+    #[test]
+    fn a_conversation_is_one_in_every_notation() {
+        let said = |role: &str, content: &str| json!({"role": role, "content": content});
+        let expected = json!([said("system", "Be brief."), said("user", "2+2?")]);
+        let text = |text: &str| json!({"type": "text", "text": text});
+        for prompt in [
+            expected.clone(),
+            json!(expected.to_string()),
+            json!(format!("\n {expected:#} ")),
+            json!([
+                {"role": "system", "content": [text("Be "), text("brief.")]},
+                {"role": "user", "content": ["2+", {"text": "2?", "image": null}]},
+            ]),
+        ] {
+            let problem = problem(json!({"prompt": prompt, "answer": 4}), &ColumnNames::default());
+            let question = problem.unwrap().question;
+            assert_eq!(question, Question::Messages(expected.clone()), "{prompt}");
+            assert_eq!(question.words(), "2+2?");
+        }
+        // A question may look like JSON, or be some.
+        for text in [
+            "[1, 2, 3]",
+            "[]",
+            "{",
+            "[{",
+            "[{\"x\": 1}]",
+            "{\"x\": 1}",
+            "[{role}]",
+            "[{'a': 'role'}]",
+        ] {
+            let problem = problem(json!({"prompt": text, "answer": 4}), &ColumnNames::default());
+            assert_eq!(problem.unwrap().question, Question::Text(text.into()));
+        }
+        // What a tool was asked and what it answered is left as it is.
+        let call =
+            json!({"role": "assistant", "content": null, "tool_calls": [{"arguments": {"n": 1}}]});
+        let result = json!({"role": "tool", "content": {"sum": [4]}});
+        let talk = json!([said("user", "2+2?"), call, result]);
+        let problem = problem(json!({"prompt": talk, "answer": 4}), &ColumnNames::default());
+        assert_eq!(problem.unwrap().question, Question::Messages(talk));
+    }
+
+    #[test]
+    fn what_is_no_conversation_is_refused() {
+        for (prompt, expected) in [
+            (json!("[{'role': 'user', 'content': '2+2?'}]"), "as Python's json.dumps writes it"),
+            (json!("[{\"role\": \"user\", \"content\": \"2+"), "as Python's json.dumps writes it"),
+            (json!("{\"role\": \"user\", \"content\": \"2+2?\"}"), "a list of {role, content}"),
+            (json!("[{\"from\": \"human\", \"value\": \"2+2?\"}]"), "a list of {role, content}"),
+            (
+                json!([{"role": "user", "content": [{"type": "image", "text": "x"}]}]),
+                "parts of type text",
+            ),
+            (json!([{"role": "user", "content": null}]), "content is a text"),
+            (json!([{"role": "user", "content": []}]), "content is a text"),
+            (json!([{"role": "user"}]), "content is a text"),
+            (json!([{"role": "system", "content": {"text": "x"}}]), "content is a text"),
+        ] {
+            let problem = problem(json!({"prompt": prompt, "answer": 4}), &ColumnNames::default());
+            let message = problem.unwrap_err().to_string();
+            assert!(
+                message.contains("set.jsonl, line 3: column `prompt` should hold"),
+                "{message}"
+            );
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_row_without_an_answer_says_so() {
+        let null = "set.jsonl, line 3: column `answer` is null, and was expected to have a value; write it into \
+                    the row, or remove the row";
+        assert_eq!(read("{\"prompt\": \"?\", \"answer\": null}").unwrap_err().to_string(), null);
+        for (row, expected) in [
+            (json!({"prompt": "?"}), "column `answer` is not there"),
+            (json!({"prompt": null, "answer": 4}), "column `prompt` is null"),
+            (json!({"prompt": "?", "answer": []}), "should hold a text or a number, but holds []"),
+            (
+                json!({"prompt": "?", "answer": [null]}),
+                "should hold a text or a number, but holds [null]",
+            ),
+        ] {
+            let columns = Columns {
+                prompt: "prompt".into(),
+                reference: "answer".into(),
+                difficulty: "".into(),
+            };
+            let error = Problem::from_row(&self::row(row), 0, &columns).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let nested = json!({"prompt": "?", "reward_model": null});
+        let error = problem(nested, &ColumnNames::default()).unwrap_err().to_string();
+        assert!(error.contains("`reward_model.ground_truth` is null"), "{error}");
     }
 
     #[test]

@@ -21,12 +21,29 @@ impl Row {
     /// Returns the value of a column. A dotted path such as `reward_model.ground_truth` leads into nested objects.
     /// Returns `None` if there is no such column, or if it is null.
     pub fn get(&self, column: &str) -> Option<&Value> {
-        let value = self.fields.get(column).or_else(|| {
+        self.find(column).filter(|value| !value.is_null())
+    }
+
+    /// Tells whether the row has a column, be it null.
+    pub(crate) fn has(&self, column: &str) -> bool {
+        self.find(column).is_some()
+    }
+
+    fn find(&self, column: &str) -> Option<&Value> {
+        self.fields.get(column).or_else(|| {
             let mut names = column.split('.');
             let first = self.fields.get(names.next()?)?;
-            names.try_fold(first, |value, name| value.get(name))
-        });
-        value.filter(|value| !value.is_null())
+            // What is inside of null is null too.
+            names.try_fold(
+                first,
+                |value, name| if value.is_null() { Some(value) } else { value.get(name) },
+            )
+        })
+    }
+
+    /// Returns the row's place in its file.
+    pub fn origin(&self) -> Origin {
+        Origin { file: self.file.clone(), place: self.place }
     }
 
     /// Returns the columns that [`Row::get`] can be asked for, down to one dot.
@@ -42,6 +59,15 @@ impl Row {
         }
         columns
     }
+}
+
+/// The place that a problem is from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Origin {
+    /// The file.
+    pub file: Arc<Path>,
+    /// The place in the file.
+    pub place: Place,
 }
 
 /// A place in a file, as a person finds it there: `line 3`, `row 17`. Both are counted from 1.

@@ -168,6 +168,7 @@ impl Task {
                     reference: sketch.reference,
                     worked: Some(sketch.worked),
                     difficulty: String::new(),
+                    origin: None,
                 });
             } else {
                 misses += 1;

@@ -200,6 +200,19 @@ impl Tokenizer {
         Ok(())
     }
 
+    /// Returns the special tokens that end or begin a text, and those in `form`, as they are spelt.
+    pub(crate) fn control_tokens(&self, form: &str) -> Vec<String> {
+        let of_form = self.inner.encode_fast(form, false);
+        let of_form = of_form.map(|encoding| encoding.get_ids().to_vec()).unwrap_or_default();
+        let named = self.stop.iter().copied().chain(self.bos).chain([self.pad]);
+        let mut tokens: Vec<String> =
+            named.chain(of_form).filter_map(|id| self.inner.id_to_token(id)).collect();
+        tokens.retain(|token| self.inner.get_added_vocabulary().is_special_token(token));
+        tokens.sort_unstable();
+        tokens.dedup();
+        tokens
+    }
+
     /// Finds the character that made an encoding fail, if a character did.
     fn explain(&self, text: &str, problem: String) -> DataError {
         let mut buffer = [0; 4];

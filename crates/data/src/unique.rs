@@ -3,11 +3,9 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasher as _, RandomState},
-    path::Path,
-    sync::Arc,
 };
 
-use crate::{Place, Problem, ProblemSet, Row};
+use crate::{Origin, Problem, ProblemSet};
 
 /// The number of conflicts that are shown to a person.
 const SHOWN: usize = 3;
@@ -28,8 +26,6 @@ pub(crate) struct Collector {
 
 struct Kept {
     problem: Problem,
-    file: Arc<Path>,
-    place: Place,
     /// The number of rows with this question.
     rows: usize,
     conflicting: bool,
@@ -38,8 +34,7 @@ struct Kept {
 /// A conflict between a question's first reference and a row with another reference.
 struct Conflict {
     kept: usize,
-    file: Arc<Path>,
-    place: Place,
+    origin: Option<Origin>,
     reference: String,
 }
 
@@ -54,21 +49,19 @@ impl Collector {
         }
     }
 
-    /// Takes the problem of a row.
-    pub(crate) fn add(&mut self, problem: Problem, row: &Row) {
+    /// Takes a problem.
+    pub(crate) fn add(&mut self, problem: Problem) {
         if let Some(index) = self.earlier(&problem) {
             let kept = &mut self.kept[index];
             kept.rows += 1;
             if !kept.conflicting && kept.problem.reference != problem.reference {
                 kept.conflicting = true;
-                let (file, place) = (row.file.clone(), row.place);
-                let reference = problem.reference;
-                self.conflicts.push(Conflict { kept: index, file, place, reference });
+                let Problem { reference, origin, .. } = problem;
+                self.conflicts.push(Conflict { kept: index, origin, reference });
             }
             return;
         }
-        let (file, place) = (row.file.clone(), row.place);
-        self.kept.push(Kept { problem, file, place, rows: 1, conflicting: false });
+        self.kept.push(Kept { problem, rows: 1, conflicting: false });
     }
 
     /// Finds the place of a kept problem with the same question. If there is none, remembers the place that this
@@ -110,14 +103,14 @@ impl Collector {
             let kept = &self.kept[conflict.kept];
             let question = clip(&kept.problem.question.text());
             let (one, other) = (clip(&kept.problem.reference), clip(&conflict.reference));
-            let file = |file: &Path| file.file_name().unwrap_or_default().display().to_string();
-            format!(
-                "\n  {question}: {one} in {}, {}; {other} in {}, {}",
-                file(&kept.file),
-                kept.place,
-                file(&conflict.file),
-                conflict.place
-            )
+            let place = |origin: &Option<Origin>| match origin {
+                Some(Origin { file, place }) => {
+                    format!("{}, {place}", file.file_name().unwrap_or_default().display())
+                }
+                None => "a problem without a file".into(),
+            };
+            let (here, there) = (place(&kept.problem.origin), place(&conflict.origin));
+            format!("\n  {question}: {one} in {here}; {other} in {there}")
         });
         let questions =
             if count == 1 { "1 question comes" } else { &format!("{count} questions come") };
@@ -139,24 +132,20 @@ fn clip(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Map;
+    use std::path::Path;
 
     use super::*;
-    use crate::Question;
+    use crate::{Place, Question};
 
     fn collect(rows: &[(&str, &str)], deduplicate: bool) -> ProblemSet {
         let mut collector = Collector::new(deduplicate);
         for ((question, reference), id) in rows.iter().zip(0..) {
             let question = Question::Text(question.to_string());
             let reference = reference.to_string();
-            let row = Row {
-                file: Path::new("data/set.parquet").into(),
-                place: Place::Row(id + 1),
-                fields: Map::new(),
-            };
+            let file = Path::new("data/set.parquet").into();
+            let origin = Some(Origin { file, place: Place::Row(id + 1) });
             let difficulty = String::new();
-            let problem = Problem { id, question, reference, worked: None, difficulty };
-            collector.add(problem, &row);
+            collector.add(Problem { id, question, reference, worked: None, difficulty, origin });
         }
         collector.finish()
     }

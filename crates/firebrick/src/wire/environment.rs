@@ -242,7 +242,8 @@ pub(super) fn openings(
             Ok(opening) if !opening.is_empty() => {
                 let question = Question::Text(opening);
                 let (reference, difficulty) = (String::new(), String::new());
-                return Ok(Problem { id, question, reference, worked: None, difficulty });
+                let (worked, origin) = (None, None);
+                return Ok(Problem { id, question, reference, worked, difficulty, origin });
             }
             Ok(_) => "the episode begins without a word, expected the prompt".into(),
             Err(failed) => failed.to_string(),
