@@ -68,11 +68,14 @@ impl<'a> Draft<'a> {
             Value::Text(path) => path,
             other => other.to_string(),
         };
-        if path.is_empty() {
+        // No recipe has a path with a line break in it.
+        if path.is_empty() || path.contains(char::is_control) {
             if matches!(here, "model.path" | "data.train") {
-                let says = format!("`{here}` is empty there: write a path in the place of PATH");
-                self.notes.differs(from, "", &says);
+                let says = format!("`{here}` is no path there: write one in the place of PATH");
+                self.notes.differs(from, &value.to_string(), &says);
                 self.set(here, "PATH", from);
+            } else if !path.is_empty() {
+                self.lacks(from, &format!("`{here}` is no path there: set it yourself"));
             }
             return;
         }

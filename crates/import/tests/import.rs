@@ -449,8 +449,8 @@ fn one_value_does_not_cost_the_recipe() {
         ),
         ("rollout: {n: 4, top_p: 7}", "rollout.top_p = 7: "),
         ("rollout: {n: 4}, actor: {optim: {lr: fast}, grad_clip: -2}", "optim.lr = fast: "),
-        ("rollout: {n: 4}, model: {path: ''}", "`model.path` is empty there"),
-        ("rollout: {n: 4}, model: {path: null}", "`model.path` is empty there"),
+        ("rollout: {n: 4}, model: {path: ''}", "`model.path` is no path there"),
+        ("rollout: {n: 4}, model: {path: null}", "`model.path` is no path there"),
     ] {
         let text = format!("data: {{train_batch_size: 64}}\nactor_rollout_ref: {{{rest}}}\n");
         assert_eq!(recipe("c.yaml", &text).sampling.prompts_per_step, 64, "{rest}");

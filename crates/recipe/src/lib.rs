@@ -239,7 +239,9 @@ impl Recipe {
             let is_yaml =
                 yaml::parse(text).is_ok_and(|tree| tree.is_some_and(|it| it.is_mapping()));
             let help = is_yaml.then(|| "a recipe in YAML has a name that ends in .yaml".to_owned());
-            file.point(Problem { help, ..Problem::syntax(&error) })
+            let problem = Problem::syntax(&error);
+            let help = help.or_else(|| places::of_escape(text, problem.span.start));
+            file.point(Problem { help, ..problem })
         })?;
         let effective = overrides::apply(text, overrides)?;
         let file = file.overridden(&effective, overrides);

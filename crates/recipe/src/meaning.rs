@@ -16,12 +16,14 @@ use toml::{
 
 use super::{
     Adaptive, Length, NewModel, Recipe, RewardKind, Schedule, Task, effect::Idle, error::Problem,
+    places,
 };
 
 /// Returns every fault of agreement. `name` is the name that the run would have.
 pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> Vec<Problem> {
     let mut checks = Checks { recipe, document, problems: Vec::new() };
     checks.name(name);
+    checks.paths();
     checks.model();
     checks.data();
     checks.reward();
@@ -57,6 +59,20 @@ impl Checks<'_> {
                 "no name for a folder",
                 "set `name` to letters, digits, `-`, `_` and `.`",
             );
+        }
+    }
+
+    fn paths(&mut self) {
+        for (key, path) in places::all(self.recipe) {
+            let text = path.to_string_lossy();
+            if text.contains(char::is_control) {
+                self.fail(
+                    &[&key],
+                    format!("{key} has a control character in it: {text:?}"),
+                    "a backslash and a letter became one character",
+                    places::BACKSLASH,
+                );
+            }
         }
     }
 

@@ -4,7 +4,7 @@ mod tree;
 
 use toml_edit::{DocumentMut, Item, Key, TableLike, Value};
 
-use super::error::RecipeError;
+use super::{error::RecipeError, places::BACKSLASH};
 
 pub(super) use tree::{below, insert};
 
@@ -47,6 +47,13 @@ impl Override {
                     message: format!("`{value}` is a number that a recipe can't hold"),
                     help: "a whole number has at most 64 bits, any other number is below 1.8e308"
                         .into(),
+                });
+            }
+            Err(_) if value.starts_with('"') && value.contains('\\') => {
+                return Err(RecipeError::Override {
+                    given: given.to_owned(),
+                    message: format!("{value} is no text"),
+                    help: format!("{BACKSLASH}; without any quotes it is taken as it stands"),
                 });
             }
             Err(_) => Some(Value::from(value)),

@@ -61,6 +61,30 @@ pub(super) fn shortened(recipe: &Recipe) -> Recipe {
     recipe
 }
 
+/// The advice for a path that was written with backslashes.
+pub(super) const BACKSLASH: &str = "write a path in single quotes, 'C:\\new', or with `/`: in double quotes a backslash \
+    begins an escape, as in `\\n` for a line break";
+
+/// Returns that advice if the text stops being TOML behind a backslash in double quotes.
+pub(super) fn of_escape(text: &str, at: usize) -> Option<String> {
+    let line = text.get(..at)?.rsplit('\n').next()?;
+    line.split_once('"')
+        .is_some_and(|(_, inside)| inside.contains('\\'))
+        .then(|| BACKSLASH.to_owned())
+}
+
+/// Returns every path of the recipe with its key. Words of a program are left out: a script may be one of them.
+pub(super) fn all(recipe: &Recipe) -> Vec<(String, PathBuf)> {
+    let found = std::cell::RefCell::new(Vec::new());
+    moved(&mut recipe.clone(), |key, given, kind| {
+        if kind != Kind::Word {
+            found.borrow_mut().push((key.join("."), given.to_owned()));
+        }
+        None
+    });
+    found.into_inner()
+}
+
 /// A kind of word that may be a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {

@@ -15,7 +15,7 @@ use granit_parser::{
     ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, StructureStyle,
 };
 
-use super::error::Problem;
+use super::{error::Problem, places::BACKSLASH};
 
 pub(crate) use document::document;
 pub use scalar::Scalar;
@@ -274,6 +274,10 @@ fn hint(kind: &ErrorKind) -> Option<&'static str> {
         | ErrorKind::ExpectedFlowMappingSeparator => {
             Some("write `key: value`, with a space after the colon; a table's key ends in a colon")
         }
+        ErrorKind::UnknownQuotedScalarEscape
+        | ErrorKind::InvalidQuotedScalarHexEscape
+        | ErrorKind::InvalidLowSurrogateHexEscape
+        | ErrorKind::InvalidUnicodeEscape => Some(BACKSLASH),
         ErrorKind::InvalidIndentation | ErrorKind::ExpectedBlockMappingKey => {
             Some("indent like the line above, and close every bracket")
         }

@@ -908,3 +908,55 @@ fn schema_is_current() {
 fn recipes() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes")
 }
+
+/// In double quotes a backslash begins an escape: `\n` is a line break, and `\m` is nothing.
+#[test]
+fn a_path_of_windows_needs_single_quotes() {
+    for (path, refused) in [
+        (r#""C:\models\qwen""#, true),
+        (r#""D:\Users\x\train.jsonl""#, true),
+        (r#""C:\new\table""#, true),
+        (r#""C:\folder\base""#, true),
+        (r#""C:\runs""#, true),
+        (r#""\\server\share""#, true),
+        (r#"'C:\new\table'"#, false),
+        (r#""C:\\new\\table""#, false),
+        (r#""C:/new/table""#, false),
+    ] {
+        let toml = format!("[model]\npath = {path}\n[data]\ntrain = \"d\"\n");
+        let yaml = format!("model: {{path: {path}}}\ndata: {{train: d}}\n");
+        let set = [format!("model.path={path}")];
+        for (name, text, set) in [
+            ("r.toml", toml.as_str(), &[][..]),
+            ("r.yaml", &yaml, &[]),
+            ("r.toml", &with_files(""), &set),
+            ("r.yaml", "model: {path: m}\ndata: {train: d}\n", &set),
+        ] {
+            match Recipe::parse(Path::new(name), text, set) {
+                Ok(_) => assert!(!refused, "{name}: {path} passes"),
+                Err(error) => {
+                    let help = error.help().unwrap_or_default();
+                    assert!(
+                        refused && help.contains("single quotes"),
+                        "{name}: {path}: {error}: {help}"
+                    );
+                }
+            }
+        }
+    }
+    // Every path is looked at.
+    let data = "[data]\ntrain = \"d\"\n";
+    let model = "[model]\npath = \"m\"\n";
+    for (text, key) in [
+        (format!("{model}[data]\ntrain = \"a\\b\"\n"), "data.train"),
+        (format!("{model}{data}heldout = \"a\\b\"\n"), "data.heldout"),
+        (
+            format!("{model}{data}[[eval.sets]]\nname = \"a\"\ndata = \"a\\b\"\n"),
+            "eval.sets.0.data",
+        ),
+        (format!("{model}{data}[reward]\nkind = \"model\"\npath = \"a\\b\"\n"), "reward.path"),
+    ] {
+        let error = Recipe::parse(Path::new("r.toml"), &text, &[]).unwrap_err().to_string();
+        assert!(error.contains(&format!("{key} has a control character in it")), "{error}");
+    }
+}
