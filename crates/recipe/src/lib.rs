@@ -271,7 +271,17 @@ impl Recipe {
         for idle in self.without_effect() {
             remove(&mut table, &idle.key);
         }
-        toml::to_string(&table).unwrap_or_default()
+        // The table of a tool would stand behind the tool's other keys.
+        let data = table.get_mut("data").and_then(toml::Value::as_table_mut);
+        let options = data.and_then(|data| data.remove("template_options"));
+        let text = toml::to_string(&table).unwrap_or_default();
+        match (options, text.parse::<toml_edit::DocumentMut>()) {
+            (Some(options), Ok(mut document)) => {
+                document["data"]["template_options"] = toml_edit::value(on_one_line(options));
+                document.to_string()
+            }
+            _ => text,
+        }
     }
 
     /// Returns the recipe with absolute paths, so that two recipes can be compared. Relative paths begin at the
@@ -339,6 +349,24 @@ impl Recipe {
             .into_generator()
             .into_root_schema_for::<Recipe>()
             .to_value()
+    }
+}
+
+/// Returns a value for one line of TOML, with its keys in their order.
+fn on_one_line(value: toml::Value) -> toml_edit::Value {
+    match value {
+        toml::Value::String(text) => text.into(),
+        toml::Value::Integer(number) => number.into(),
+        toml::Value::Float(number) => number.into(),
+        toml::Value::Boolean(value) => value.into(),
+        toml::Value::Datetime(datetime) => datetime.into(),
+        toml::Value::Array(items) => {
+            items.into_iter().map(on_one_line).collect::<toml_edit::Array>().into()
+        }
+        toml::Value::Table(table) => {
+            let pairs = table.into_iter().map(|(key, value)| (key, on_one_line(value)));
+            pairs.collect::<toml_edit::InlineTable>().into()
+        }
     }
 }
 

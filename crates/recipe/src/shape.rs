@@ -83,7 +83,13 @@ struct Walk<'schema> {
 impl<'schema> Walk<'schema> {
     fn table(&mut self, table: &DeTable<'_>, header: Range<usize>, schema: &'schema Json) {
         if schema.get("additionalProperties").is_some_and(|any| any == true) {
-            return; // Its keys belong to somebody else, who checks them.
+            // Its keys belong to somebody else, who checks them.
+            for (key, value) in table {
+                self.path.push(key.get_ref().to_string());
+                self.foreign(value);
+                self.path.pop();
+            }
+            return;
         }
         let Some(shapes) = self.shapes(table, &header, schema) else { return };
         let keys: Vec<(String, &Json)> = shapes.iter().copied().flat_map(properties).collect();
@@ -111,6 +117,34 @@ impl<'schema> Walk<'schema> {
             [only] => self.missing_key(header, only, keys.iter().find(|(name, _)| name == only)),
             _ => self.missing_keys(header, &missing),
         }
+    }
+
+    /// Refuses what would reach somebody else as another value: a number that JSON has no place for, and a date.
+    fn foreign(&mut self, value: &Spanned<DeValue<'_>>) {
+        let (found, expected) = match value.get_ref() {
+            DeValue::Table(table) => {
+                for (key, value) in table {
+                    self.path.push(key.get_ref().to_string());
+                    self.foreign(value);
+                    self.path.pop();
+                }
+                return;
+            }
+            DeValue::Array(items) => return items.iter().for_each(|item| self.foreign(item)),
+            DeValue::Integer(number)
+                if i64::from_str_radix(number.as_str(), number.radix()).is_err() =>
+            {
+                (number.to_string(), "a whole number of at most 64 bits")
+            }
+            DeValue::Float(number) if !number.as_str().parse::<f64>().is_ok_and(f64::is_finite) => {
+                (number.to_string(), "a number below 1.8e308")
+            }
+            DeValue::Datetime(date) => (date.to_string(), "a text or a number"),
+            _ => return,
+        };
+        let message = format!("{} is {found}, expected {expected}", self.dotted());
+        let help = Some("write it in quotes, and it is a text".into());
+        self.problem(value.span(), message, "no value of JSON", help);
     }
 
     fn value(&mut self, value: &Spanned<DeValue<'_>>, schema: &'schema Json) {

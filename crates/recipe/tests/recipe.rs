@@ -570,7 +570,7 @@ fn a_program_may_leave_out_what_a_file_may_not() {
     assert_eq!((loaded.name.as_str(), &loaded.recipe), ("run", &made));
     assert_eq!(toml::from_str::<Recipe>(&loaded.text).unwrap(), made);
     let error = Recipe::parse(Path::new("run.toml"), &loaded.text, &[]).unwrap_err().to_string();
-    assert!(error.contains("[data] has neither `train` nor `task`"), "{error}");
+    assert!(error.contains("[model] has neither `path` nor `new`"), "{error}");
     let named = Recipe { name: Some("mine".into()), ..made };
     assert_eq!(Loaded::from(named).name, "mine");
 }
@@ -848,8 +848,8 @@ rollout:
     buffer = 8
 
     [rollout]
-    temperature = 1.0
     group_size = 8
+    temperature = 1.0
 
     [device]
     kind = "cuda"
@@ -909,6 +909,69 @@ fn recipes() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes")
 }
 
+/// A template prints the keys of tools in the order in which it gets them, and a model was trained with one order.
+#[test]
+fn tools_have_their_keys_in_the_order_of_the_recipe() {
+    let toml = with_files(
+        "[[data.template_options.tools]]\ntype = \"function\"\n\
+         [data.template_options.tools.function]\nname = \"lookup\"\ndescription = \"Finds.\"\n\
+         [data.template_options.tools.function.parameters]\ntype = \"object\"\nrequired = [\"word\"]\n\
+         [data.template_options.tools.function.parameters.properties.word]\ntype = \"string\"\n\
+         [data.template_options.tools.function.parameters.properties.at]\ntype = \"integer\"\n",
+    );
+    let inline = "[{type=\"function\", function={name=\"lookup\", description=\"Finds.\", parameters={\
+                  type=\"object\", required=[\"word\"], properties={word={type=\"string\"}, at={type=\"integer\"}}}}}]";
+    let dotted = with_files(&format!("[data.template_options]\ntools = {inline}\n"));
+    let yaml = "model: {path: m}\ndata:\n  train: d\n  template_options:\n    tools:\n      - type: function\n        \
+                function:\n          name: lookup\n          description: Finds.\n          parameters:\n            \
+                type: object\n            required: [word]\n            properties:\n              \
+                word: {type: string}\n              at: {type: integer}\n";
+    let expected = r#"{"tools":[{"type":"function","function":{"name":"lookup","description":"Finds.","parameters":{"type":"object","required":["word"],"properties":{"word":{"type":"string"},"at":{"type":"integer"}}}}}]}"#;
+    let set = [format!("data.template_options.tools={inline}")];
+    let bare = "model: {path: m}\ndata: {train: d}\n";
+    for (name, text, set) in [
+        ("r.toml", toml.as_str(), &[][..]),
+        ("r.toml", &dotted, &[]),
+        ("r.yaml", yaml, &[]),
+        ("r.toml", &with_files(""), &set),
+        ("r.yaml", bare, &set),
+    ] {
+        let loaded = Recipe::parse(Path::new(name), text, set).unwrap();
+        // The run's folder has the text, and a program without a file writes the recipe.
+        for text in [loaded.text.clone(), loaded.recipe.to_toml()] {
+            let again = Recipe::parse(Path::new("r.toml"), &text, &[]).unwrap();
+            for recipe in [&loaded.recipe, &again.recipe] {
+                let options = serde_json::to_string(&recipe.data.template_options).unwrap();
+                assert_eq!(options, expected, "{name} {set:?}\n{text}");
+            }
+        }
+    }
+    // An override takes the place of the value that it replaces.
+    let set = ["data.template_options.a.x=3".to_owned(), "data.template_options.a.z=4".to_owned()];
+    let toml = with_files("[data.template_options]\na = { x = 1, y = 2 }\n");
+    let yaml = "model: {path: m}\ndata: {train: d, template_options: {a: {x: 1, y: 2}}}\n";
+    for (name, text) in [("r.toml", toml.as_str()), ("r.yaml", yaml)] {
+        let options =
+            Recipe::parse(Path::new(name), text, &set).unwrap().recipe.data.template_options;
+        assert_eq!(
+            serde_json::to_string(&options).unwrap(),
+            r#"{"a":{"x":3,"y":2,"z":4}}"#,
+            "{name}"
+        );
+    }
+    // Tables stand behind values in TOML, and still have their place here.
+    let between = "model: {path: m}\ndata:\n  train: d\n  template_options:\n    tools:\n      - function: {name: a}\n        \
+                   strict: 8.0\n        also: [{b: 1, a: {}}, 2]\n";
+    let loaded = Recipe::parse(Path::new("r.yaml"), between, &[]).unwrap();
+    for text in [loaded.text, loaded.recipe.to_toml()] {
+        let again = Recipe::parse(Path::new("r.toml"), &text, &[]).unwrap().recipe;
+        let options = serde_json::to_string(&again.data.template_options).unwrap();
+        let expected =
+            r#"{"tools":[{"function":{"name":"a"},"strict":8.0,"also":[{"b":1,"a":{}},2]}]}"#;
+        assert_eq!(options, expected, "{text}");
+    }
+}
+
 /// In double quotes a backslash begins an escape: `\n` is a line break, and `\m` is nothing.
 #[test]
 fn a_path_of_windows_needs_single_quotes() {
@@ -959,4 +1022,39 @@ fn a_path_of_windows_needs_single_quotes() {
         let error = Recipe::parse(Path::new("r.toml"), &text, &[]).unwrap_err().to_string();
         assert!(error.contains(&format!("{key} has a control character in it")), "{error}");
     }
+}
+
+/// An option goes to the template as it stands, or not at all.
+#[test]
+fn an_option_that_json_has_no_place_for_is_refused() {
+    for number in ["18446744073709551615", "10000000000000000000000000000031", "inf", "2026-01-01"]
+    {
+        let yaml = number.replace("inf", ".inf");
+        let files = [
+            ("r.toml", with_files(&format!("[data.template_options]\na = [{{ n = {number} }}]\n"))),
+            (
+                "r.yaml",
+                format!(
+                    "model: {{path: m}}\ndata: {{train: d, template_options: {{a: [{{n: {yaml}}}]}}}}\n"
+                ),
+            ),
+        ];
+        for (name, text) in files {
+            // YAML has no dates: one without quotes is a text.
+            let is_text = name == "r.yaml" && number.contains('-');
+            match Recipe::parse(Path::new(name), &text, &[]) {
+                Ok(loaded) => assert!(is_text, "{name}: {:?}", loaded.recipe.data.template_options),
+                Err(error) => {
+                    let message = format!("data.template_options.a.n is {number}, expected a");
+                    assert!(!is_text && error.to_string().contains(&message), "{name}: {error}");
+                    assert!(error.help().unwrap().contains("in quotes"));
+                }
+            }
+        }
+    }
+    let largest = with_files(&format!("[data.template_options]\nn = {}\n", i64::MAX));
+    assert_eq!(
+        Recipe::parse(Path::new("r.toml"), &largest, &[]).unwrap().recipe.data.template_options["n"],
+        i64::MAX
+    );
 }

@@ -56,10 +56,28 @@ pub(crate) fn insert<'set>(
         let value = value.trim();
         let value = DeValue::parse(value)
             .unwrap_or_else(|_| Spanned::new(0..value.len(), DeValue::String(value.into())));
-        parent.remove(last.as_str()); // Otherwise the old key and its place would stay.
-        parent.insert(Spanned::new(place, Cow::Borrowed(last)), shifted(value, at));
+        put(parent, Spanned::new(place, Cow::Borrowed(last)), shifted(value, at));
     }
     Ok(())
+}
+
+/// Sets a key where it was, or else as the last one. An old key goes, because its place in the text is another one.
+fn put<'set>(
+    table: &mut DeTable<'set>,
+    key: Spanned<Cow<'set, str>>,
+    value: Spanned<DeValue<'set>>,
+) {
+    let before: Vec<_> = std::mem::take(table).into_iter().collect();
+    let mut set = Some((key, value));
+    for (old, kept) in before {
+        match set.take_if(|(key, _)| *key.get_ref() == *old.get_ref()) {
+            Some((key, value)) => table.insert(key, value),
+            None => table.insert(old, kept),
+        };
+    }
+    if let Some((key, value)) = set {
+        table.insert(key, value);
+    }
 }
 
 /// Returns the table at `path`, and makes it if it is missing. If a key of the path is no table, its dotted name

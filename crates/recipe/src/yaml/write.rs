@@ -1,23 +1,25 @@
 //! A document as TOML text. The run folder keeps a recipe in YAML in this form.
 
-use toml::{
-    Spanned,
-    de::{DeTable, DeValue},
-};
+use toml::de::{DeTable, DeValue};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value};
 
-/// Returns the document as TOML, with its keys in the order of their places.
+/// The levels of tables with headers of their own: `[data]` and `[data.columns]`. In TOML such a table stands behind
+/// the values beside it, wherever it was, and the keys of a tool have to keep their order. So deeper tables stand on
+/// one line.
+const HEADERS: usize = 2;
+
+/// Returns the document as TOML, with its keys in their order.
 pub(crate) fn to_toml(document: &DeTable<'_>) -> String {
     let mut text = DocumentMut::new();
-    *text.as_table_mut() = table(document);
+    *text.as_table_mut() = table(document, HEADERS);
     text.to_string()
 }
 
-fn table(entries: &DeTable<'_>) -> Table {
+fn table(entries: &DeTable<'_>, headers: usize) -> Table {
     let mut table = Table::new();
     table.set_implicit(true); // It gets a header only if it has keys.
-    for (key, value) in in_order(entries) {
-        table.insert(key, item(value));
+    for (key, value) in entries {
+        table.insert(key.get_ref(), item(value.get_ref(), headers));
     }
     if table.is_empty() {
         table.set_implicit(false);
@@ -25,14 +27,16 @@ fn table(entries: &DeTable<'_>) -> Table {
     table
 }
 
-fn item(value: &DeValue<'_>) -> Item {
+fn item(value: &DeValue<'_>, headers: usize) -> Item {
     match value {
-        DeValue::Table(entries) => Item::Table(table(entries)),
+        value if headers == 0 => Item::Value(inline(value)),
+        DeValue::Table(entries) => Item::Table(table(entries, headers - 1)),
         DeValue::Array(items)
             if !items.is_empty() && items.iter().all(|item| item.get_ref().is_table()) =>
         {
             let tables = items.iter().filter_map(|item| item.get_ref().as_table());
-            Item::ArrayOfTables(tables.map(table).collect::<ArrayOfTables>())
+            let tables = tables.map(|entries| table(entries, headers - 1));
+            Item::ArrayOfTables(tables.collect::<ArrayOfTables>())
         }
         value => Item::Value(inline(value)),
     }
@@ -51,16 +55,10 @@ fn inline(value: &DeValue<'_>) -> Value {
             items.iter().map(|item| inline(item.get_ref())).collect::<Array>().into()
         }
         DeValue::Table(entries) => {
-            let entries = in_order(entries).map(|(key, value)| (key, inline(value)));
+            let entries = entries
+                .iter()
+                .map(|(key, value)| (key.get_ref().as_ref(), inline(value.get_ref())));
             entries.collect::<InlineTable>().into()
         }
     }
-}
-
-fn in_order<'table>(
-    entries: &'table DeTable<'_>,
-) -> impl Iterator<Item = (&'table str, &'table DeValue<'table>)> {
-    let mut entries: Vec<_> = entries.iter().collect();
-    entries.sort_by_key(|(key, _)| key.span().start);
-    entries.into_iter().map(|(key, value)| (key.get_ref().as_ref(), Spanned::get_ref(value)))
 }
