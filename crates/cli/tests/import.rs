@@ -16,6 +16,19 @@ fn what_can_not_be_imported_is_refused() {
         ("empty.yaml", "# nothing", "the file has no key of verl or SkyRL"),
         ("broken.yaml", "actor_rollout_ref:\n\trollout: 1", "a tab, expected spaces"),
         ("text.yaml", "text", "the file is one value"),
+    ] {
+        place.write(name, text);
+        let outcome = place.run(&["recipes", "import", name]);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{name}");
+        assert!(outcome.stderr.contains(words), "{name}: {}", outcome.stderr);
+    }
+    assert_eq!(place.run(&["recipes", "import", "absent.yaml"]).code, Some(1));
+}
+
+#[test]
+fn what_no_recipe_has_stays_behind_with_a_remark() {
+    let place = Place::new();
+    for (name, text, words) in [
         (
             "word.yaml",
             "generator: {sampling_params: {temperature: hot}}",
@@ -25,15 +38,16 @@ fn what_can_not_be_imported_is_refused() {
         (
             "agree.yaml",
             "trainer: {policy_mini_batch_size: 64, train_batch_size: 32}\ngenerator: {batched: true}",
-            "train.mini_batch is 320",
+            "the recipe makes\n#     one update of a step",
         ),
     ] {
         place.write(name, text);
-        let outcome = place.run(&["recipes", "import", name]);
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{name}");
-        assert!(outcome.stderr.contains(words), "{name}: {}", outcome.stderr);
+        let outcome = place.succeed(&["recipes", "import", name]);
+        assert!(outcome.stdout.contains(words), "{name}: {}", outcome.stdout);
+        let recipe = place.path(name).with_extension("toml");
+        std::fs::write(&recipe, &outcome.stdout).unwrap();
+        Recipe::load(&recipe, &[]).unwrap();
     }
-    assert_eq!(place.run(&["recipes", "import", "absent.yaml"]).code, Some(1));
     place.write("good.yaml", "generator: {n_samples_per_prompt: 4, unheard_of: 1}");
     let outcome = place.succeed(&["recipes", "import", "good.yaml", "trainer.seed=3"]);
     place.write("good.toml", &outcome.stdout);
