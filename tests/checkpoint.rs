@@ -170,6 +170,8 @@ fn model(name: &str) -> (Decoder, Value) {
 }
 
 const NORM: &str = "model.norm.weight";
+const EMBEDDING: &str = "model.embed_tokens.weight";
+const HEAD: &str = "lm_head.weight";
 
 #[test]
 fn a_damaged_header() {
@@ -300,7 +302,9 @@ fn tensors_that_nobody_reads_are_listed() {
     let folder = Folder::of("qwen2-f32");
     let names = ["lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq", "score.weight"];
     folder.tensors(|tensors| {
-        names.iter().for_each(|name| tensors.add(name, "F64", &[1], vec![0; 8]));
+        names[1..].iter().for_each(|name| tensors.add(name, "F64", &[1], vec![0; 8]));
+        let embedding = tensors.0[EMBEDDING].clone();
+        tensors.0.insert(names[0].into(), embedding);
     });
     assert_eq!(unread_tensors(folder.0.path()).unwrap(), names);
     let loaded = load_noting(folder.0.path(), Base::F32, &Device::flex()).unwrap();
@@ -438,6 +442,124 @@ fn what_is_saved_as_it_was_has_the_same_bytes() {
         let (header, _) = split(&again.path().join(SINGLE));
         assert_eq!(header["__metadata__"], json!({"format": "pt"}));
     }
+}
+
+/// Makes bf16 of f32 bytes. What it loses is lost before anything is compared.
+fn in_bf16(bytes: &[u8]) -> Vec<u8> {
+    bytes.chunks(4).flat_map(|value| value[2..].to_vec()).collect()
+}
+
+/// Loads the model of a folder, checks whether its head is the embedding, and that a saved copy is the same model.
+fn loaded_with_head(folder: &Folder, tied: bool) -> Tensors {
+    let (config, fields) = load_config(folder.0.path()).unwrap();
+    let decoder = load(folder.0.path(), &Device::flex()).unwrap();
+    assert_eq!((config.tied, decoder.config().tied), (tied, tied));
+    unread_tensors(folder.0.path()).unwrap();
+    let saved = tempfile::tempdir().unwrap();
+    save(&decoder, &fields, saved.path(), &SaveOptions::default()).unwrap();
+    assert_eq!(load_config(saved.path()).unwrap().0, config);
+    Tensors::read(&saved.path().join(SINGLE))
+}
+
+/// transformers 5.23 does the same in each of these cases.
+#[test]
+fn a_head_with_other_values_is_no_embedding() {
+    let tie = |folder: &Folder| {
+        folder.config(|config| drop(config.insert("tie_word_embeddings".into(), json!(true))));
+    };
+    // Llama's head has other values, in one format or in two.
+    let folder = Folder::of("llama-f32-linear");
+    tie(&folder);
+    assert!(loaded_with_head(&folder, false) == Tensors::read(&folder.path(SINGLE)));
+    folder.tensors(|tensors| {
+        let head = tensors.0.remove(HEAD).unwrap();
+        tensors.add(HEAD, "BF16", &head.shape, in_bf16(&head.bytes));
+    });
+    assert!(loaded_with_head(&folder, false).0.contains_key(HEAD));
+
+    // A head with the same values is the embedding once more, in whatever format.
+    let folder = Folder::of("qwen2-bf16");
+    folder.tensors(|tensors| {
+        let embedding = tensors.0[EMBEDDING].clone();
+        tensors.0.insert(HEAD.into(), embedding);
+    });
+    assert!(!loaded_with_head(&folder, true).0.contains_key(HEAD));
+    folder.tensors(|tensors| {
+        let embedding = tensors.0[EMBEDDING].clone();
+        let widened = embedding.bytes.chunks(2).flat_map(|two| [0, 0, two[0], two[1]]).collect();
+        tensors.add(HEAD, "F32", &embedding.shape, widened);
+    });
+    assert!(!loaded_with_head(&folder, true).0.contains_key(HEAD));
+
+    // A head without an embedding is both.
+    folder.tensors(|tensors| drop(tensors.0.remove(EMBEDDING)));
+    assert!(loaded_with_head(&folder, true).0.contains_key(EMBEDDING));
+    folder.config(|config| config["tie_word_embeddings"] = json!(false));
+    folder.refused(&["has no tensor \"model.embed_tokens.weight\""]);
+
+    // A head that is not one is no reason to guess.
+    let folder = Folder::of("qwen2-f32");
+    folder.tensors(|tensors| tensors.add(HEAD, "F32", &[1, 64], vec![0; 256]));
+    folder.refused(&[HEAD, "is F32 [1, 64]", "config.json makes it F32, BF16 or F16 ["]);
+}
+
+/// The head is outside the text part, and what the text part says about it counts for nothing.
+#[test]
+fn the_whole_model_says_whether_its_head_is_the_embedding() {
+    let say = |folder: &Folder, whole: Option<Value>, text: Option<Value>| {
+        folder.config(|config| {
+            let set = |fields: &mut Map<String, Value>, said: Option<Value>| match said {
+                Some(said) => drop(fields.insert("tie_word_embeddings".into(), said)),
+                None => drop(fields.remove("tie_word_embeddings")),
+            };
+            set(config, whole);
+            set(config["text_config"].as_object_mut().unwrap(), text);
+        });
+    };
+    let tied = |folder: &Folder| load_config(folder.0.path()).map(|(config, _)| config.tied);
+    for (name, silent) in [
+        ("gemma3-f32-pictures", true),
+        ("mistral3-f32-pictures", true),
+        ("qwen3_5-f32-pictures", false),
+    ] {
+        let folder = Folder::of(name);
+        folder.tensors(|tensors| tensors.0.retain(|name, _| !name.contains(HEAD)));
+        say(&folder, None, None);
+        assert_eq!(tied(&folder).unwrap(), silent, "{name}");
+        for (whole, text) in [(true, false), (false, true)] {
+            say(&folder, Some(json!(whole)), Some(json!(text)));
+            assert_eq!(tied(&folder).unwrap(), whole, "{name}");
+        }
+        say(&folder, None, Some(json!(!silent)));
+        assert_eq!(tied(&folder).unwrap(), silent, "{name}");
+        say(&folder, Some(Value::Null), None);
+        match name {
+            "gemma3-f32-pictures" => assert!(!tied(&folder).unwrap()),
+            _ => folder.refused(&["\"tie_word_embeddings\" should be true or false, but is null"]),
+        }
+    }
+    // Published files of Mistral 3 say nothing, and have a head.
+    let folder = Folder::of("mistral3-f32-pictures");
+    say(&folder, None, None);
+    loaded_with_head(&folder, false);
+}
+
+#[test]
+fn a_list_of_types_does_not_count_in_a_whole_mistral() {
+    let folder = Folder::of("mistral3-f32-pictures");
+    let types = |types: Value| {
+        folder.config(|config| config["text_config"]["layer_types"] = types);
+    };
+    let plain = load_config(folder.0.path()).unwrap().0;
+    types(json!(["full_attention", "sliding_attention", "full_attention"]));
+    let (config, fields) = load_config(folder.0.path()).unwrap();
+    assert_eq!(config, plain);
+    // By itself, the text part would be asked.
+    assert_eq!(fields["layer_types"], json!(["sliding_attention"; 3].to_vec()));
+    types(json!(["full_attention", "sliding_attention"]));
+    folder.refused(&["layer_types has 2 entries, but num_hidden_layers is 3"]);
+    types(json!(["full_attention", "chunked_attention", "full_attention"]));
+    folder.refused(&["layer_types has \"chunked_attention\" for layer 1"]);
 }
 
 /// `tests/fixtures.rs` compares what the text part computes.

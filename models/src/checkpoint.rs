@@ -5,6 +5,7 @@ mod dtype;
 mod error;
 mod file;
 mod folder;
+mod head;
 mod inventory;
 mod json;
 mod layout;

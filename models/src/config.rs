@@ -556,15 +556,38 @@ impl Fields<'_> {
     }
 
     pub(crate) fn size_or(&self, field: &str, default: usize) -> Result<usize, ConfigError> {
-        Ok(self.optional(field, Self::size)?.unwrap_or(default))
+        self.or(field, default, Self::size)
     }
 
     pub(crate) fn number_or(&self, field: &str, default: f64) -> Result<f64, ConfigError> {
-        Ok(self.optional(field, Self::number)?.unwrap_or(default))
+        self.or(field, default, Self::number)
     }
 
     pub(crate) fn flag_or(&self, field: &str, default: bool) -> Result<bool, ConfigError> {
-        Ok(self.optional(field, Self::flag)?.unwrap_or(default))
+        self.or(field, default, Self::flag)
+    }
+
+    /// Reads a field that counts steps, such as every fourth layer: 1 or more.
+    pub(crate) fn interval_or(&self, field: &str, default: usize) -> Result<usize, ConfigError> {
+        match self.size_or(field, default)? {
+            0 => Err(ConfigError::Field {
+                field: field.to_owned(),
+                expected: "a number of layers from 1",
+                came: "0".into(),
+            }),
+            every => Ok(every),
+        }
+    }
+
+    /// Reads a field, or takes `default` if there is none. A null is an error, as it is in transformers: it says that
+    /// there is no value, and the default would be one.
+    fn or<T>(
+        &self,
+        field: &str,
+        default: T,
+        read: impl Fn(&Self, &str) -> Result<T, ConfigError>,
+    ) -> Result<T, ConfigError> {
+        if self.0.contains_key(field) { read(self, field) } else { Ok(default) }
     }
 
     /// Reads a field. Returns `None` if it is absent or null, and an error if it has another type.

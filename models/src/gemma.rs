@@ -22,12 +22,13 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         head_dim: Some(256),
         max_position_embeddings: 8192,
         tied: true,
+        nulls: &[],
         ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::Gemma, defaults)?;
     // The published files say "gelu" and mean its approximation by tanh.
     layout::activation(fields, &["gelu", "gelu_pytorch_tanh"])?;
-    if fields.flag_or("use_bidirectional_attention", false)? {
+    if fields.optional("use_bidirectional_attention", Fields::flag)? == Some(true) {
         return Err(layout::not_implemented("use_bidirectional_attention"));
     }
     let bias = fields.flag_or("attention_bias", false)?;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     Activation, Biases, ConfigError, DecoderConfig, Family, LayerNorms, QkNorm, Rope,
     config::Fields,
+    layer_types,
     layout::{self, Defaults},
 };
 
@@ -22,7 +23,7 @@ pub(crate) fn shape(config: &mut DecoderConfig) {
     config.qk_norm = QkNorm::Heads;
     config.rope.theta = THETAS[0];
     config.local_rope = Some(Rope::new(THETAS[1]));
-    layout::slide(config, Some(512), |layer| (layer + 1) % 6 != 0);
+    layer_types::slide(config, Some(512), |layer| (layer + 1) % 6 != 0);
 }
 
 pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
@@ -33,26 +34,29 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         head_dim: Some(256),
         max_position_embeddings: 131_072,
         tied: true,
+        nulls: &[],
         ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::Gemma3, defaults)?;
-    layout::activation(fields, &["gelu_pytorch_tanh"])?;
+    layout::activation_in(fields, "hidden_activation", &["gelu_pytorch_tanh"])?;
     for capping in ["attn_logit_softcapping", "final_logit_softcapping"] {
         if fields.optional(capping, Fields::number)?.is_some() {
             return Err(layout::not_implemented(capping));
         }
     }
-    if fields.flag_or("use_bidirectional_attention", false)? {
+    if fields.optional("use_bidirectional_attention", Fields::flag)? == Some(true) {
         return Err(layout::not_implemented("use_bidirectional_attention"));
     }
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };
-    let scalar = fields.number_or("query_pre_attn_scalar", 256.0)?;
-    config.query_scale = (config.head_dim as f64 / scalar).sqrt();
-    let window = layout::window(fields)?;
-    let every = fields.size_or("sliding_window_pattern", 6)?.max(1);
-    let sliding = layout::sliding(fields, config.layers, |layer| (layer + 1) % every != 0)?;
-    layout::slide(&mut config, window, |layer| sliding[layer]);
+    let scalar = fields.size_or("query_pre_attn_scalar", 256)?;
+    config.query_scale = (config.head_dim as f64 / scalar as f64).sqrt();
+
+    let every = fields.interval_or("sliding_window_pattern", 6)?;
+    let sliding = layer_types::sliding(fields, &config, |layer| (layer + 1) % every != 0)?;
+    let window = layer_types::window_of(fields, layer_types::SILENT, &sliding)?;
+    layer_types::slide(&mut config, window, |layer| sliding[layer]);
+
     let theta = fields.number_or("rope_theta", THETAS[0])?;
     let local = fields.number_or("rope_local_base_freq", THETAS[1])?;
     let [rope, local] = Rope::read_both(fields, config.max_position_embeddings, [theta, local])?;
@@ -68,7 +72,7 @@ pub(crate) fn write(config: &DecoderConfig) -> Value {
         "final_logit_softcapping": null,
         "hidden_act": null,
         "hidden_activation": "gelu_pytorch_tanh",
-        "layer_types": layout::layer_types(config),
+        "layer_types": layer_types::to_json(config),
         // This is a whole number in every file.
         "query_pre_attn_scalar":
             (config.head_dim as f64 / config.query_scale.powi(2)).round() as u64,

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{ConfigError, DecoderConfig, Family, LayerKind, Rope, Sizes, Turn, config::Fields};
+use crate::{ConfigError, DecoderConfig, Family, Rope, Sizes, config::Fields, layer_types};
 
 /// The values that a family's class in transformers takes if `config.json` is silent.
 pub(crate) struct Defaults {
@@ -20,7 +20,17 @@ pub(crate) struct Defaults {
     pub(crate) rotary_share: f64,
     /// True if the family can turn less than the whole head.
     pub(crate) partial_rotary: bool,
+    /// The fields that may be null, if they are [`KV_HEADS`] or [`HEAD_DIM`]. A null then means that every query head
+    /// has its own key head, or that the heads share the width of the residual stream, whatever the family takes if
+    /// the file is silent.
+    pub(crate) nulls: &'static [&'static str],
 }
+
+/// The field with the number of key heads.
+pub(crate) const KV_HEADS: &str = "num_key_value_heads";
+
+/// The field with the width of a head.
+pub(crate) const HEAD_DIM: &str = "head_dim";
 
 impl Defaults {
     /// The defaults of Llama.
@@ -35,6 +45,7 @@ impl Defaults {
         norm_epsilon: 1e-6,
         rotary_share: 1.0,
         partial_rotary: false,
+        nulls: &[KV_HEADS, HEAD_DIM],
     };
 }
 
@@ -44,160 +55,96 @@ pub(crate) fn read(
     family: Family,
     defaults: Defaults,
 ) -> Result<DecoderConfig, ConfigError> {
-    if fields.0.get("quantization_config").is_some_and(|value| !value.is_null()) {
+    let there = |name: &str| fields.0.get(name).filter(|value| !value.is_null());
+    if there("quantization_config").is_some() {
         return Err(not_implemented("quantization_config"));
     }
-    let or = |name: &str, silent: Option<usize>| match silent {
-        Some(silent) => fields.size_or(name, silent),
-        None => fields.size(name),
-    };
-    let heads = or("num_attention_heads", defaults.heads)?;
-    let hidden_size = fields.size("hidden_size")?;
+    // Sizes that some layers have for themselves.
+    if there("per_layer_config").is_some_and(|own| *own != json!({})) {
+        return Err(not_implemented("per_layer_config"));
+    }
+
     let max_position_embeddings =
         fields.size_or("max_position_embeddings", defaults.max_position_embeddings)?;
-    let layers = fields.size("num_hidden_layers")?;
-    if layers > 1 << 16 {
-        return Err(ConfigError::Size(format!(
-            "num_hidden_layers is {layers}; expected 1 to 65536"
-        )));
-    }
     let silent = (defaults.rope_theta, defaults.rotary_share);
-    let rope = Rope::read(fields, max_position_embeddings, silent)?;
+    let rope = match family {
+        // The layers of these families have two ropes, which the families read themselves.
+        Family::Gemma3 | Family::Olmo3 => Rope::new(defaults.rope_theta),
+        _ => Rope::read(fields, max_position_embeddings, silent)?,
+    };
     if rope.share != 1.0 && !defaults.partial_rotary {
         return Err(not_implemented("partial_rotary_factor"));
     }
-    let sizes = Sizes {
-        vocab_size: or("vocab_size", defaults.vocab_size)?,
-        hidden_size,
-        layers,
-        heads,
-        kv_heads: match fields.0.get("num_key_value_heads") {
-            // If the file says null, transformers gives every query head its own key head, whatever the family
-            // takes if the file is silent.
-            Some(Value::Null) => heads,
-            _ => fields.size_or("num_key_value_heads", defaults.kv_heads.unwrap_or(heads))?,
-        },
-        head_dim: fields
-            .size_or("head_dim", defaults.head_dim.unwrap_or(hidden_size / heads.max(1)))?,
-        intermediate_size: fields.size("intermediate_size")?,
-        max_position_embeddings,
-        rope_theta: rope.theta,
-        tied: fields.flag_or("tie_word_embeddings", defaults.tied)?,
-    };
+
+    let sizes = sizes(fields, &defaults, max_position_embeddings, rope.theta)?;
+    let whole = sizes.hidden_size.is_multiple_of(sizes.heads.max(1));
+    if matches!(family, Family::Llama | Family::Gemma3) && !whole {
+        // Only these families' classes ask for it, even if head_dim is there.
+        return Err(ConfigError::Size(format!(
+            "hidden_size is {}, which {} attention heads cannot share; expected a multiple",
+            sizes.hidden_size, sizes.heads
+        )));
+    }
+    layer_types::listed(fields, family, sizes.layers)?;
     let mut config = DecoderConfig::new(family, sizes);
     config.rope = rope;
     config.norm_epsilon = fields.number_or("rms_norm_eps", defaults.norm_epsilon)?;
     Ok(config)
 }
 
-/// Reads how far back a layer with a window sees: 4096 if the file has no such field, as in transformers, and
-/// everything if it says null.
-pub(crate) fn window(fields: &Fields) -> Result<Option<usize>, ConfigError> {
-    match fields.0.get("sliding_window") {
-        None => Ok(Some(4096)),
-        Some(_) => fields.optional("sliding_window", Fields::size),
-    }
-}
-
-/// Reads the window of each layer, for families in which only some layers may have one.
-pub(crate) fn windows(fields: &Fields, config: &mut DecoderConfig) -> Result<(), ConfigError> {
-    if !fields.flag_or("use_sliding_window", false)? {
-        return Ok(());
-    }
-    let window = window(fields)?;
-    let first = fields.size_or("max_window_layers", 28)?;
-    let sliding = sliding(fields, config.layers, |layer| layer >= first)?;
-    for (kind, _) in config.kinds.iter_mut().zip(sliding).filter(|(_, sliding)| *sliding) {
-        kind.window = window;
-    }
-    Ok(())
-}
-
-/// Tells for each layer whether it has a window: as `layer_types` says, or as `silent` says if there is no such
-/// list.
-pub(crate) fn sliding(
+fn sizes(
     fields: &Fields,
-    layers: usize,
-    silent: impl Fn(usize) -> bool,
-) -> Result<Vec<bool>, ConfigError> {
-    listed(fields, layers, silent, |kind| match kind {
-        "full_attention" => Ok(false),
-        "sliding_attention" => Ok(true),
-        _ => Err(not_implemented(&format!("the layer type {kind:?}"))),
+    defaults: &Defaults,
+    max_position_embeddings: usize,
+    rope_theta: f64,
+) -> Result<Sizes, ConfigError> {
+    let or = |name: &str, silent: Option<usize>| match silent {
+        Some(silent) => fields.size_or(name, silent),
+        None => fields.size(name),
+    };
+    let layers = fields.size("num_hidden_layers")?;
+    if layers > 1 << 16 {
+        return Err(ConfigError::Size(format!(
+            "num_hidden_layers is {layers}; expected 1 to 65536"
+        )));
+    }
+
+    let heads = or("num_attention_heads", defaults.heads)?;
+    let hidden_size = fields.size("hidden_size")?;
+    let shared = hidden_size / heads.max(1);
+    let or_null = |name: &str, null: usize, silent: usize| match fields.0.get(name) {
+        Some(Value::Null) if defaults.nulls.contains(&name) => Ok(null),
+        _ => fields.size_or(name, silent),
+    };
+    Ok(Sizes {
+        vocab_size: or("vocab_size", defaults.vocab_size)?,
+        hidden_size,
+        layers,
+        heads,
+        kv_heads: or_null(KV_HEADS, heads, defaults.kv_heads.unwrap_or(heads))?,
+        head_dim: or_null(HEAD_DIM, shared, defaults.head_dim.unwrap_or(shared))?,
+        intermediate_size: fields.size("intermediate_size")?,
+        max_position_embeddings,
+        rope_theta,
+        tied: fields.flag_or("tie_word_embeddings", defaults.tied)?,
     })
 }
 
-/// Reads each layer's entry in `layer_types` with `read`. If there is no such list, `silent` gives the entry by
-/// the layer's number.
-pub(crate) fn listed<T>(
-    fields: &Fields,
-    layers: usize,
-    silent: impl Fn(usize) -> T,
-    read: impl Fn(&str) -> Result<T, ConfigError>,
-) -> Result<Vec<T>, ConfigError> {
-    match fields.0.get("layer_types") {
-        None | Some(Value::Null) => Ok((0..layers).map(silent).collect()),
-        Some(Value::Array(types)) if types.len() == layers => types
-            .iter()
-            .map(|kind| match kind.as_str() {
-                Some(kind) => read(kind),
-                None => Err(not_implemented(&format!("the layer type {kind}"))),
-            })
-            .collect(),
-        Some(types) => Err(ConfigError::Field {
-            field: "layer_types".into(),
-            expected: "a list with one entry per layer",
-            came: types.to_string(),
-        }),
-    }
-}
-
-/// Gives a window and the local rope to the layers that `sliding` selects, and neither to the others.
-pub(crate) fn slide(
-    config: &mut DecoderConfig,
-    window: Option<usize>,
-    sliding: impl Fn(usize) -> bool,
-) {
-    for (layer, kind) in config.kinds.iter_mut().enumerate() {
-        *kind = match sliding(layer) {
-            true => LayerKind { window, turn: Turn::Local, ..*kind },
-            false => LayerKind { window: None, turn: Turn::Rope, ..*kind },
-        };
-    }
-}
-
-/// Makes `layer_types`, as [`sliding`] reads it.
-pub(crate) fn layer_types(config: &DecoderConfig) -> Value {
-    let kind = |kind: &LayerKind| match kind.window {
-        Some(_) => "sliding_attention",
-        None => "full_attention",
-    };
-    config.kinds.iter().map(kind).collect()
-}
-
-/// Makes the fields that [`windows`] reads. If no layer has a window, they are as in every published file.
-/// Otherwise both layouts say which layers have one, as far as the older layout can.
-pub(crate) fn windows_to_json(config: &DecoderConfig) -> Value {
-    let window = config.window();
-    let first = config.kinds.iter().position(|it| it.window.is_some()).unwrap_or(config.layers);
-    let mut fields = json!({
-        "max_window_layers": first,
-        "sliding_window": window,
-        "use_sliding_window": window.is_some(),
-    });
-    if window.is_some() {
-        fields["layer_types"] = layer_types(config);
-    }
-    fields
-}
-
-/// Refuses any activation that is not in `known`.
+/// Refuses any activation that is not in `known`. Most families read `hidden_act`.
 pub(crate) fn activation(fields: &Fields, known: &[&str]) -> Result<(), ConfigError> {
+    activation_in(fields, "hidden_act", known)
+}
+
+/// Refuses any activation that is not in `known`, in a family that reads the field `own`. If the other one of the two
+/// fields contradicts it, nobody knows which of them the weights were made with.
+pub(crate) fn activation_in(fields: &Fields, own: &str, known: &[&str]) -> Result<(), ConfigError> {
     for field in ["hidden_act", "hidden_activation"] {
-        let found =
-            fields.optional(field, |fields, field| fields.text(field).map(str::to_owned))?;
-        if let Some(found) = found.filter(|found| !known.contains(&found.as_str())) {
-            return Err(not_implemented(&format!("{field} = {found:?}")));
+        let there = match fields.0.get(field) {
+            Some(Value::Null) => field == own,
+            value => value.is_some(),
+        };
+        if there && !known.contains(&fields.text(field)?) {
+            return Err(not_implemented(&format!("{field} = {:?}", fields.text(field)?)));
         }
     }
     Ok(())
@@ -215,6 +162,10 @@ mod tests {
     use crate::RopeScaling;
 
     fn config(family: Family, own: Value) -> DecoderConfig {
+        read(family, own).unwrap()
+    }
+
+    fn read(family: Family, own: Value) -> Result<DecoderConfig, ConfigError> {
         let mut fields = json!({
             "model_type": family.model_type(),
             "hidden_size": 32,
@@ -225,7 +176,7 @@ mod tests {
         });
         let fields = fields.as_object_mut().unwrap();
         fields.extend(own.as_object().unwrap().clone());
-        DecoderConfig::from_json(fields).unwrap()
+        DecoderConfig::from_json(fields)
     }
 
     #[test]
@@ -257,9 +208,146 @@ mod tests {
 
     #[test]
     fn a_null_and_a_missing_number_of_key_heads_are_two_things() {
-        for (family, silent) in [(Family::Mistral, 8), (Family::Gemma, 16), (Family::Llama, 16)] {
-            assert_eq!(config(family, json!({})).kv_heads, silent);
-            assert_eq!(config(family, json!({"num_key_value_heads": null})).kv_heads, 16);
+        for (family, silent) in [(Family::Qwen2, 32), (Family::SmolLm3, 4), (Family::Llama, 16)] {
+            let given = json!({"num_attention_heads": 32, "hidden_size": 64});
+            let silent = if family == Family::Llama { 32 } else { silent };
+            assert_eq!(config(family, given.clone()).kv_heads, silent);
+            let mut null = given;
+            null["num_key_value_heads"] = Value::Null;
+            assert_eq!(config(family, null).kv_heads, 32);
         }
+    }
+
+    /// Reads a model that transformers 5.23 refuses, or fails to run.
+    fn refused(family: Family, own: Value, words: &str) {
+        let error = read(family, own.clone()).expect_err(&own.to_string()).to_string();
+        assert!(error.contains(words), "{own}: {words:?} is not in: {error}");
+    }
+
+    #[test]
+    fn a_null_is_no_default() {
+        for family in
+            [Family::Mistral, Family::Qwen3Moe, Family::Qwen35, Family::Gemma, Family::Gemma3]
+        {
+            refused(family, json!({KV_HEADS: null}), "\"num_key_value_heads\" should be a whole");
+        }
+        for family in Family::ALL {
+            let null = json!({HEAD_DIM: null, KV_HEADS: 4});
+            match family {
+                Family::Llama | Family::Mistral => assert_eq!(config(family, null).head_dim, 2),
+                _ => refused(family, null, "\"head_dim\" should be a whole number, but is null"),
+            }
+            refused(family, json!({"rope_theta": null}), "\"rope_theta\" should be a number");
+            refused(family, json!({"rms_norm_eps": null}), "\"rms_norm_eps\" should be a number");
+            refused(family, json!({"tie_word_embeddings": null}), "but is null");
+        }
+        for family in [Family::Qwen3, Family::Llama, Family::Olmo2, Family::SmolLm3] {
+            refused(family, json!({"attention_bias": null}), "\"attention_bias\" should be true");
+        }
+        refused(Family::Gemma3, json!({"query_pre_attn_scalar": 24.5}), "should be a whole number");
+        refused(Family::Llama, json!({"hidden_act": null}), "\"hidden_act\" should be a text");
+        refused(
+            Family::Gemma3,
+            json!({"hidden_activation": null}),
+            "should be a text, but is null",
+        );
+        let other = json!({"hidden_act": null, "hidden_activation": "gelu_pytorch_tanh"});
+        config(Family::Gemma3, other);
+    }
+
+    #[test]
+    fn sizes_that_some_layers_have_for_themselves_are_refused() {
+        for family in Family::ALL {
+            let own = json!({"per_layer_config": {"1": {"num_key_value_heads": 2}}});
+            refused(family, own, "per_layer_config is not implemented");
+            config(family, json!({"per_layer_config": {}, KV_HEADS: 4}));
+        }
+    }
+
+    #[test]
+    fn heads_share_the_residual_stream_in_the_families_that_ask_for_it() {
+        let own = json!({"num_attention_heads": 3, KV_HEADS: 3, HEAD_DIM: 16});
+        for family in [Family::Llama, Family::Gemma3] {
+            refused(family, own.clone(), "hidden_size is 32, which 3 attention heads cannot share");
+        }
+        for family in [Family::Qwen2, Family::Mistral, Family::Olmo3, Family::Gemma] {
+            assert_eq!(config(family, own.clone()).head_dim, 16);
+        }
+        let own = json!({"num_attention_heads": 4, KV_HEADS: 3});
+        refused(Family::Qwen2, own, "4 attention heads cannot share 3 key-value heads");
+    }
+
+    #[test]
+    fn ropes_by_layer_type_are_for_families_that_have_two() {
+        let nested = json!({"rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 9e3},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 3e3},
+        }, KV_HEADS: 4});
+        for family in Family::ALL {
+            match family {
+                Family::Gemma3 | Family::Olmo3 => {
+                    let config = config(family, nested.clone());
+                    let theta = config.local_rope.map(|rope| rope.theta);
+                    assert_eq!((config.rope.theta, theta), (9e3, Some(3e3)));
+                }
+                _ => refused(family, nested.clone(), "rope_parameters has an entry \"full_att"),
+            }
+        }
+        // An older field is added to the rope of layers that see everything, which has to be there.
+        let older = json!({"rope_type": "linear", "factor": 2.0});
+        for newer in [json!({"rope_type": "default"}), json!({"full_attention": null})] {
+            let both = json!({"rope_scaling": older, "rope_parameters": newer, KV_HEADS: 4});
+            refused(Family::Olmo3, both, "which rope_parameters does not have");
+        }
+        let unread = json!({"rope_scaling": {"type": "linear", "factor": 2.0}, KV_HEADS: 4});
+        for family in [Family::Gemma3, Family::Olmo3] {
+            refused(family, unread.clone(), "\"rope_type\" should be there");
+        }
+        let newer = json!({"full_attention": {"rope_theta": 9e3}});
+        let both = json!({"rope_scaling": older, "rope_parameters": newer, KV_HEADS: 4});
+        let rope = config(Family::Gemma3, both).rope;
+        assert_eq!((rope.theta, rope.scaling), (9e3, RopeScaling::Linear { factor: 2.0 }));
+    }
+
+    #[test]
+    fn a_scaling_needs_what_transformers_needs() {
+        let yarn = |own: Value| {
+            let mut yarn = json!({"rope_type": "yarn", "original_max_position_embeddings": 16});
+            yarn.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+            json!({"rope_scaling": yarn, "max_position_embeddings": 64, KV_HEADS: 4})
+        };
+        refused(Family::Llama, yarn(json!({})), "\"factor\" should be a number, but is missing");
+        let null = yarn(json!({"factor": null, "truncate": null}));
+        let RopeScaling::Yarn(read) = config(Family::Llama, null).rope.scaling else {
+            panic!("no yarn")
+        };
+        assert_eq!((read.factor, read.truncate), (4.0, false));
+        // In a family with two ropes, transformers looks for the field beside them.
+        let inside = yarn(json!({"factor": 4, "truncate": false}));
+        let RopeScaling::Yarn(read) = config(Family::Olmo3, inside).rope.scaling else {
+            panic!("no yarn")
+        };
+        assert!(read.truncate);
+
+        let linear = json!({"rope_scaling": {"rope_type": "linear", "factor": 2.0}});
+        refused(Family::Phi3, linear, "a rope scaling other than longrope is not implemented");
+        let factors = json!([1.0, 1.0, 1.0, 1.0]);
+        let long = json!({"type": "longrope", "short_factor": factors, "long_factor": factors});
+        let wide = json!({"rope_scaling": long, HEAD_DIM: 8});
+        refused(Family::Phi3, wide, "head_dim is 8; expected 2");
+    }
+
+    #[test]
+    fn the_second_name_of_the_number_of_experts_counts() {
+        let experts = |own: Value| config(Family::Qwen3Moe, own).experts.map(|it| it.count);
+        let both = json!({"num_experts": 16, "num_local_experts": 8});
+        assert_eq!(experts(both), Some(8));
+        assert_eq!(experts(json!({"num_experts": 16})), Some(16));
+        assert_eq!(experts(json!({})), Some(128));
+        refused(
+            Family::Qwen3Moe,
+            json!({"num_local_experts": null}),
+            "\"num_local_experts\" should",
+        );
     }
 }

@@ -54,6 +54,7 @@ mod gradient;
 mod grain;
 mod init;
 mod layer;
+mod layer_types;
 mod layout;
 mod llama;
 mod lora;

@@ -1,10 +1,11 @@
-//! Mistral: Llama, with a window that all layers may look back through.
+//! Mistral: Llama, with a window that all layers may look back through, or those that the file lists.
 
 use serde_json::{Value, json};
 
 use crate::{
-    ConfigError, DecoderConfig, Family, LayerKind,
+    ConfigError, DecoderConfig, Family,
     config::Fields,
+    layer_types,
     layout::{self, Defaults},
 };
 
@@ -13,15 +14,25 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         kv_heads: Some(8),
         head_dim: None,
         max_position_embeddings: 4096 * 32,
+        nulls: &[layout::HEAD_DIM],
         ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::Mistral, defaults)?;
     layout::activation(fields, &["silu"])?;
-    let window = layout::window(fields)?;
-    config.kinds.fill(LayerKind { window, ..LayerKind::default() });
+    let window = layer_types::window(fields, layer_types::SILENT)?;
+    // transformers takes a file with a list of types for one of Ministral, which differs in nothing else.
+    let sliding = layer_types::sliding(fields, &config, |_| window.is_some())?;
+    let window = layer_types::window_of(fields, layer_types::SILENT, &sliding)?;
+    for (kind, sliding) in config.kinds.iter_mut().zip(sliding) {
+        kind.window = window.filter(|_| sliding);
+    }
     Ok(config)
 }
 
 pub(crate) fn write(config: &DecoderConfig) -> Value {
-    json!({ "sliding_window": config.window() })
+    let mut fields = json!({ "sliding_window": config.window() });
+    if config.window().is_some() && config.kinds.iter().any(|kind| kind.window.is_none()) {
+        fields["layer_types"] = layer_types::to_json(config);
+    }
+    fields
 }

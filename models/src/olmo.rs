@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     Biases, ConfigError, DecoderConfig, Family, LayerNorms, QkNorm, Rope,
     config::Fields,
+    layer_types,
     layout::{self, Defaults},
 };
 
@@ -20,12 +21,12 @@ pub(crate) fn shape(config: &mut DecoderConfig) {
     config.norm_epsilon = 1e-5;
     if config.family == Family::Olmo3 {
         config.local_rope = Some(Rope::new(THETA));
-        layout::slide(config, Some(4096), |layer| (layer + 1) % 4 != 0);
+        layer_types::slide(config, Some(4096), |layer| (layer + 1) % 4 != 0);
     }
 }
 
 pub(crate) fn read(fields: &Fields, family: Family) -> Result<DecoderConfig, ConfigError> {
-    let defaults = Defaults { norm_epsilon: 1e-5, ..Defaults::LLAMA };
+    let defaults = Defaults { norm_epsilon: 1e-5, nulls: &[layout::KV_HEADS], ..Defaults::LLAMA };
     let mut config = layout::read(fields, family, defaults)?;
     layout::activation(fields, &["silu"])?;
     let bias = fields.flag_or("attention_bias", false)?;
@@ -33,9 +34,11 @@ pub(crate) fn read(fields: &Fields, family: Family) -> Result<DecoderConfig, Con
     if family == Family::Olmo2 {
         return Ok(config);
     }
-    let window = layout::window(fields)?;
-    let sliding = layout::sliding(fields, config.layers, |layer| (layer + 1) % 4 != 0)?;
-    layout::slide(&mut config, window, |layer| sliding[layer]);
+
+    let sliding = layer_types::sliding(fields, &config, |layer| (layer + 1) % 4 != 0)?;
+    let window = layer_types::window_of(fields, layer_types::SILENT, &sliding)?;
+    layer_types::slide(&mut config, window, |layer| sliding[layer]);
+
     // A base beside the sizes is only for layers that see everything.
     let theta = fields.number_or("rope_theta", THETA)?;
     let [rope, local] = Rope::read_both(fields, config.max_position_embeddings, [theta, THETA])?;
@@ -46,7 +49,7 @@ pub(crate) fn read(fields: &Fields, family: Family) -> Result<DecoderConfig, Con
 pub(crate) fn write(config: &DecoderConfig) -> Value {
     let mut fields = json!({ "attention_bias": config.biases.qkv });
     if config.family == Family::Olmo3 {
-        fields["layer_types"] = layout::layer_types(config);
+        fields["layer_types"] = layer_types::to_json(config);
         fields["sliding_window"] = config.window().into();
     }
     fields

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     ConfigError, DecoderConfig, Family, LayerKind, RopeScaling,
     config::Fields,
+    layer_types,
     layout::{self, Defaults},
 };
 
@@ -21,6 +22,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         max_position_embeddings: 4096,
         norm_epsilon: 1e-5,
         partial_rotary: true,
+        nulls: &[layout::KV_HEADS],
         ..Defaults::LLAMA
     };
     let mut own = fields.0.clone();
@@ -38,10 +40,25 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     }
     let fields = &Fields(&own);
     let mut config = layout::read(fields, Family::Phi3, defaults)?;
+    check_scaling(&config)?;
     layout::activation(fields, &["silu"])?;
-    let window = fields.optional("sliding_window", Fields::size)?;
+    let window = layer_types::window(fields, None)?;
     config.kinds.fill(LayerKind { window, ..LayerKind::default() });
     Ok(config)
+}
+
+/// Refuses the scalings that transformers refuses for this family.
+fn check_scaling(config: &DecoderConfig) -> Result<(), ConfigError> {
+    let shared = config.hidden_size / config.heads.max(1);
+    match &config.rope.scaling {
+        RopeScaling::None => Ok(()),
+        RopeScaling::LongRope(_) if config.head_dim == shared => Ok(()),
+        RopeScaling::LongRope(_) => Err(ConfigError::Size(format!(
+            "head_dim is {}; expected {shared}, hidden_size by num_attention_heads, for the factors of longrope",
+            config.head_dim
+        ))),
+        _ => Err(layout::not_implemented("a rope scaling other than longrope")),
+    }
 }
 
 pub(crate) fn write(config: &DecoderConfig) -> Value {

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::{
     Biases, ConfigError, DecoderConfig, Family,
     config::Fields,
+    layer_types,
     layout::{self, Defaults},
 };
 
@@ -18,14 +19,15 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         kv_heads: Some(32),
         head_dim: None,
         max_position_embeddings: 32768,
+        nulls: &[layout::KV_HEADS],
         ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::Qwen2, defaults)?;
     layout::activation(fields, &["silu"])?;
-    layout::windows(fields, &mut config)?;
+    layer_types::switched(fields, &mut config)?;
     Ok(config)
 }
 
 pub(crate) fn write(config: &DecoderConfig) -> Value {
-    layout::windows_to_json(config)
+    layer_types::switched_to_json(config)
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::{
     Biases, ConfigError, DecoderConfig, Family, QkNorm,
     config::Fields,
+    layer_types,
     layout::{self, Defaults},
 };
 
@@ -19,18 +20,19 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         kv_heads: Some(32),
         head_dim: Some(128),
         max_position_embeddings: 32768,
+        nulls: &[layout::KV_HEADS],
         ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::Qwen3, defaults)?;
     layout::activation(fields, &["silu"])?;
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };
-    layout::windows(fields, &mut config)?;
+    layer_types::switched(fields, &mut config)?;
     Ok(config)
 }
 
 pub(crate) fn write(config: &DecoderConfig) -> Value {
-    let mut fields = layout::windows_to_json(config);
+    let mut fields = layer_types::switched_to_json(config);
     fields["attention_bias"] = config.biases.qkv.into();
     fields
 }

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::{
     Biases, ConfigError, DecoderConfig, DeltaSizes, Family, QkNorm,
     config::Fields,
-    layout::{self, Defaults, not_implemented},
+    layer_types::{self, LayerType},
+    layout::{self, Defaults},
 };
 
 /// Sets the parts in which the family differs from Llama. The recurrence of a new model has as many heads as its
@@ -35,6 +36,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         max_position_embeddings: 32768,
         rotary_share: 0.25,
         partial_rotary: true,
+        nulls: &[],
         ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::Qwen35, defaults)?;
@@ -48,19 +50,13 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         value_dim: fields.size_or("linear_value_head_dim", 128)?,
         kernel: fields.size_or("linear_conv_kernel_dim", 4)?,
     });
-    let every = fields.size_or("full_attention_interval", 4)?.max(1);
-    let recurrent = layout::listed(
-        fields,
-        config.layers,
-        |layer| (layer + 1) % every != 0,
-        |kind| match kind {
-            "full_attention" => Ok(false),
-            "linear_attention" => Ok(true),
-            _ => Err(not_implemented(&format!("the layer type {kind:?}"))),
-        },
-    )?;
-    for (kind, recurrent) in config.kinds.iter_mut().zip(recurrent) {
-        kind.recurrent = recurrent;
+    let every = fields.interval_or("full_attention_interval", 4)?;
+    let types = layer_types::listed(fields, Family::Qwen35, config.layers)?;
+    for (layer, kind) in config.kinds.iter_mut().enumerate() {
+        kind.recurrent = match &types {
+            Some(types) => types[layer] == LayerType::Recurrent,
+            None => (layer + 1) % every != 0,
+        };
     }
     Ok(config)
 }

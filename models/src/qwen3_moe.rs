@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     Biases, ConfigError, DecoderConfig, ExpertSizes, Family, QkNorm,
     config::Fields,
+    layer_types,
     layout::{self, Defaults},
 };
 
@@ -25,29 +26,31 @@ pub(crate) fn shape(config: &mut DecoderConfig) {
 }
 
 pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
-    let defaults =
-        Defaults { kv_heads: Some(4), max_position_embeddings: 32768, ..Defaults::LLAMA };
+    let defaults = Defaults {
+        kv_heads: Some(4),
+        max_position_embeddings: 32768,
+        nulls: &[],
+        ..Defaults::LLAMA
+    };
     let mut config = layout::read(fields, Family::Qwen3Moe, defaults)?;
     layout::activation(fields, &["silu"])?;
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };
     if fields.flag_or("use_sliding_window", false)? {
         // In transformers such a window is for every layer, whatever types the file lists.
-        let window = layout::window(fields)?;
+        let window = layer_types::window(fields, layer_types::SILENT)?;
         config.kinds.iter_mut().for_each(|kind| kind.window = window);
     }
-    // transformers writes the second of the two names.
-    let count = match fields.optional("num_experts", Fields::size)? {
-        Some(count) => count,
-        None => fields.size_or("num_local_experts", 128)?,
-    };
+    // transformers writes the second of the two names, and takes it if a file has both.
+    let count = fields.size_or("num_experts", 128)?;
+    let count = fields.size_or("num_local_experts", count)?;
     config.experts = Some(ExpertSizes {
         count,
         chosen: fields.size_or("num_experts_per_tok", 8)?,
         inner: fields.size_or("moe_intermediate_size", 768)?,
         normalised: fields.flag_or("norm_topk_prob", false)?,
     });
-    let every = fields.size_or("decoder_sparse_step", 1)?.max(1);
+    let every = fields.interval_or("decoder_sparse_step", 1)?;
     let dense = dense(fields)?;
     for (layer, kind) in config.kinds.iter_mut().enumerate() {
         kind.sparse = (layer + 1) % every == 0 && !dense.contains(&(layer as u64));

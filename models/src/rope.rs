@@ -97,15 +97,28 @@ pub struct LongRope {
 /// The largest angle of a rope, in radians (2²²). Kernels compute sine and cosine up to there.
 const LARGEST: f64 = 4_194_304.0;
 
+/// The types of layers that may have ropes of their own: those that see everything, and those with a window.
+const NESTED: [&str; 2] = ["full_attention", "sliding_attention"];
+
+const ORIGINAL: &str = "original_max_position_embeddings";
+
+const TRUNCATE: &str = "truncate";
+
 impl Rope {
     /// Makes a rope whose frequencies are not changed.
     pub fn new(theta: f64) -> Self {
         Rope { theta, share: 1.0, scaling: RopeScaling::None }
     }
 
-    /// Returns the number of pairs in a head that are turned.
+    /// Returns the number of pairs in a head that are turned. If the share of a head is an odd number of numbers, one
+    /// more is turned, as in transformers.
     pub fn pairs(&self, head_dim: usize) -> usize {
-        ((head_dim as f64 * self.share) as usize).div_ceil(2)
+        self.numbers(head_dim).div_ceil(2)
+    }
+
+    /// Returns the share of a head as a number of numbers. It counts in the frequencies even if it is odd.
+    fn numbers(&self, head_dim: usize) -> usize {
+        (head_dim as f64 * self.share) as usize
     }
 
     /// Computes the frequencies for texts of up to `longest` tokens. The frequencies of [`RopeScaling::Dynamic`]
@@ -119,7 +132,8 @@ impl Rope {
     /// Computes how far each pair turns per position, and the factor of the turned numbers.
     fn turns(&self, head_dim: usize, longest: usize) -> (Vec<f64>, f64) {
         let pairs = self.pairs(head_dim);
-        let power = |theta: f64, pair: usize| theta.powf(-(pair as f64) / pairs as f64);
+        let half = self.numbers(head_dim) as f64 / 2.0;
+        let power = |theta: f64, pair: usize| theta.powf(-(pair as f64) / half);
         let plain = |pair: usize| power(self.theta, pair);
         match &self.scaling {
             RopeScaling::None => ((0..pairs).map(plain).collect(), 1.0),
@@ -128,7 +142,7 @@ impl Rope {
             }
             RopeScaling::Dynamic { factor, context } => {
                 let times = longest.max(*context) as f64 / *context as f64;
-                let exponent = pairs as f64 / (pairs as f64 - 1.0);
+                let exponent = half / (half - 1.0);
                 let theta = self.theta * (factor * times - (factor - 1.0)).powf(exponent);
                 ((0..pairs).map(|pair| power(theta, pair)).collect(), 1.0)
             }
@@ -163,6 +177,15 @@ impl Rope {
                 "rope_theta is {} and partial_rotary_factor {}; expected a positive number, and one above 0 and at most \
                  1",
                 self.theta, self.share
+            ));
+        }
+        let odd = !self.numbers(head_dim).is_multiple_of(2);
+        if odd && matches!(self.scaling, RopeScaling::Yarn(_) | RopeScaling::LongRope(_)) {
+            return wrong(format!(
+                "partial_rotary_factor {} of a head of {head_dim} is an odd number of numbers, {}; expected an even \
+                 one, because the rope scaling has a factor for each pair",
+                self.share,
+                self.numbers(head_dim)
             ));
         }
         let (numbers, contexts, ordered) = match &self.scaling {
@@ -229,8 +252,20 @@ impl Rope {
         // If a file has both, transformers 5 takes the older one. An empty object counts as missing.
         let newer = object(fields, "rope_parameters")?;
         let parameters = object(fields, "rope_scaling")?.or(newer).unwrap_or_default();
+        if let Some(kind) = NESTED.into_iter().find(|kind| parameters.contains_key(*kind)) {
+            return Err(ConfigError::Size(format!(
+                "rope_parameters has an entry {kind:?}; expected the parameters of one rope, since all layers of this \
+                 family have the same"
+            )));
+        }
+
         let theta = fields.number_or("rope_theta", theta)?;
-        Rope::of(fields, &Fields(&parameters), max_position_embeddings, (theta, share))
+        let context = match fields.0.contains_key(ORIGINAL) {
+            true => Some(fields.size(ORIGINAL)?),
+            false => None,
+        };
+        let share = fields.number_or("partial_rotary_factor", share)?;
+        Rope::of(&Fields(&parameters), max_position_embeddings, context, (theta, share))
     }
 
     /// Reads two ropes: that of layers that see everything, and that of layers with a window. In the file,
@@ -242,30 +277,56 @@ impl Rope {
         [theta, local]: [f64; 2],
     ) -> Result<[Self; 2], ConfigError> {
         let nested = object(fields, "rope_parameters")?.unwrap_or_default();
-        let of = |kind: &str| object(&Fields(&nested), kind).map(Option::unwrap_or_default);
-        let mut full = of("full_attention")?;
-        full.extend(object(fields, "rope_scaling")?.unwrap_or_default());
-        let windowed = of("sliding_attention")?;
-        Ok([
-            Rope::of(fields, &Fields(&full), max_position_embeddings, (theta, 1.0))?,
-            Rope::of(fields, &Fields(&windowed), max_position_embeddings, (local, 1.0))?,
-        ])
+        let of = |kind: &str| {
+            let mut own = object(&Fields(&nested), kind)?.unwrap_or_default();
+            // transformers looks for this one beside the ropes.
+            own.remove(TRUNCATE);
+            own.extend(nested.get(TRUNCATE).map(|truncate| (TRUNCATE.into(), truncate.clone())));
+            Ok::<_, ConfigError>(own)
+        };
+        let (mut full, windowed) = (of(NESTED[0])?, of(NESTED[1])?);
+        if let Some(older) = object(fields, "rope_scaling")? {
+            let silent = fields.0.get("rope_parameters").is_none_or(Value::is_null);
+            if !silent && !nested.get(NESTED[0]).is_some_and(Value::is_object) {
+                return Err(ConfigError::Size(format!(
+                    "rope_scaling changes the rope of {:?}, which rope_parameters does not have; expected only one of \
+                     the two fields",
+                    NESTED[0]
+                )));
+            }
+            if older.contains_key("type") && !older.contains_key("rope_type") {
+                // transformers would leave the frequencies as they are.
+                return Err(ConfigError::Field {
+                    field: "rope_type".into(),
+                    expected: "there, since transformers does not ask for \"type\" in rope_scaling of this family",
+                    came: "missing".into(),
+                });
+            }
+            full.extend(older.into_iter().filter(|(key, _)| key != TRUNCATE));
+        }
+
+        let read = |parameters, theta| {
+            let rope = Rope::of(&Fields(&parameters), max_position_embeddings, None, (theta, 1.0))?;
+            match rope.share == 1.0 && fields.number_or("partial_rotary_factor", 1.0)? == 1.0 {
+                true => Ok(rope),
+                false => Err(not_implemented("partial_rotary_factor")),
+            }
+        };
+        Ok([read(full, theta)?, read(windowed, local)?])
     }
 
-    /// Reads the rope that `parameters` describe. Some values that they leave out may stand in `fields`.
+    /// Reads the rope that `parameters` describe. A `context` that stands beside them counts more than their own.
     fn of(
-        fields: &Fields,
         parameters: &Fields,
         max_position_embeddings: usize,
+        context: Option<usize>,
         (theta, share): (f64, f64),
     ) -> Result<Self, ConfigError> {
         let theta = parameters.number_or("rope_theta", theta)?;
-        let share = fields.number_or("partial_rotary_factor", share)?;
         let share = parameters.number_or("partial_rotary_factor", share)?;
-        let original = "original_max_position_embeddings";
-        let context = match fields.optional(original, Fields::size)? {
+        let context = match context {
             Some(found) => found,
-            None => parameters.size_or(original, max_position_embeddings)?,
+            None => parameters.size_or(ORIGINAL, max_position_embeddings)?,
         };
         let factor = || match parameters.optional("factor", Fields::number)? {
             Some(factor) => Ok(factor),
@@ -286,12 +347,19 @@ impl Rope {
                 original_max_position_embeddings: context,
             }),
             Some(Some("yarn")) => {
-                let factor = factor()?;
+                // The field may be null, but it has to be there.
+                let factor = match parameters.0.contains_key("factor") {
+                    true => factor()?,
+                    false => parameters.number("factor")?,
+                };
                 RopeScaling::Yarn(Yarn {
                     factor,
                     beta_fast: nonzero_or(parameters, "beta_fast", 32.0)?,
                     beta_slow: nonzero_or(parameters, "beta_slow", 1.0)?,
-                    truncate: parameters.flag_or("truncate", true)?,
+                    truncate: match parameters.0.get(TRUNCATE) {
+                        Some(Value::Null) => false,
+                        _ => parameters.flag_or(TRUNCATE, true)?,
+                    },
                     attention_factor: Yarn::attention_factor(parameters, factor)?,
                     original_max_position_embeddings: context,
                 })
@@ -374,7 +442,7 @@ impl Yarn {
             return Ok(given);
         }
         let grown = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
-        let scales = ["mscale", "mscale_all_dim"].map(|field| parameters.number_or(field, 0.0));
+        let scales = ["mscale", "mscale_all_dim"].map(|field| nonzero_or(parameters, field, 0.0));
         Ok(match scales {
             [Err(error), _] | [_, Err(error)] => return Err(error),
             [Ok(one), Ok(all)] if one != 0.0 && all != 0.0 => grown(one) / grown(all),
@@ -409,9 +477,10 @@ fn object(fields: &Fields, field: &str) -> Result<Option<Map<String, Value>>, Co
     }
 }
 
-/// Reads a number. A 0 counts as missing.
+/// Reads a number. A 0 and a null count as missing.
 fn nonzero_or(fields: &Fields, field: &str, default: f64) -> Result<f64, ConfigError> {
-    Ok(Some(fields.number_or(field, 0.0)?).filter(|number| *number != 0.0).unwrap_or(default))
+    let number = fields.optional(field, Fields::number)?;
+    Ok(number.filter(|number| *number != 0.0).unwrap_or(default))
 }
 
 fn numbers(fields: &Fields, field: &str) -> Result<Vec<f64>, ConfigError> {
@@ -438,6 +507,44 @@ mod tests {
         assert_eq!(of(0.01, 32_768), None);
         let refused = of(0.001, 32_768).unwrap();
         assert!(refused.contains("3.277e7") && refused.contains("at most 4194304"), "{refused}");
+    }
+
+    /// The numbers are those of transformers 5.23: `inv_freq` of Qwen3.5 with heads of 16, of which 7 or 3 are turned.
+    #[test]
+    fn an_odd_number_of_turned_numbers_counts_in_the_frequencies() {
+        let linear = RopeScaling::Linear { factor: 2.0 };
+        let llama = RopeScaling::Llama3(Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position_embeddings: 64,
+        });
+        for (share, scaling, expected) in [
+            (0.45, RopeScaling::None, vec![1.0, 0.07196856, 5.179473e-3, 3.727593e-4]),
+            (0.45, linear.clone(), vec![0.5, 0.03598428, 2.589737e-3, 1.863797e-4]),
+            (0.45, llama, vec![1.0, 8.996069e-3, 6.474341e-4, 4.659492e-5]),
+            (0.2, linear, vec![0.5, 1.077217e-3]),
+        ] {
+            let rope = Rope { share, scaling, ..Rope::new(10_000.0) };
+            rope.check(16, 128).unwrap();
+            let (came, _) = rope.turns(16, 1);
+            assert_eq!(came.len(), expected.len());
+            for (came, expected) in came.into_iter().zip(expected) {
+                assert!((came - expected).abs() < 1e-6 * expected, "{came} for {expected}");
+            }
+        }
+        let yarn = Yarn {
+            factor: 4.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            truncate: true,
+            attention_factor: 1.0,
+            original_max_position_embeddings: 32,
+        };
+        let rope = Rope { share: 0.45, scaling: RopeScaling::Yarn(yarn), ..Rope::new(10_000.0) };
+        let refused = rope.check(16, 128).unwrap_err().to_string();
+        assert!(refused.contains("partial_rotary_factor 0.45 of a head of 16"), "{refused}");
+        assert!(refused.contains("an odd number of numbers, 7"), "{refused}");
     }
 
     /// The numbers are those of transformers 5.23: `ROPE_INIT_FUNCTIONS["dynamic"]` for 20 and for 96 tokens.

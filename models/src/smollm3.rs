@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     Biases, ConfigError, DecoderConfig, Family, Turn,
     config::Fields,
+    layer_types::{self, LayerType},
     layout::{self, Defaults},
 };
 
@@ -21,6 +22,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         max_position_embeddings: 32768,
         tied: true,
         rope_theta: 2_000_000.0,
+        nulls: &[layout::KV_HEADS],
         ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::SmolLm3, defaults)?;
@@ -28,10 +30,20 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     let attention = fields.flag_or("attention_bias", false)?;
     let mlp = fields.flag_or("mlp_bias", false)?;
     config.biases = Biases { qkv: attention, output: attention, mlp };
+
     let turned = turned(fields, config.layers)?;
-    let windows = fields.flag_or("use_sliding_window", false)?;
-    let window = fields.optional("sliding_window", Fields::size)?.filter(|_| windows);
-    let sliding = layout::sliding(fields, config.layers, |layer| !turned[layer])?;
+    let switch = fields.flag_or("use_sliding_window", false)?;
+    let (window, sliding) = match layer_types::listed(fields, Family::SmolLm3, config.layers)? {
+        // A list is taken as it is, whatever the switch says.
+        Some(types) => {
+            let sliding: Vec<_> = types.iter().map(|kind| *kind == LayerType::Sliding).collect();
+            (layer_types::window_of(fields, None, &sliding)?, sliding)
+        }
+        None => {
+            let window = layer_types::window(fields, None)?.filter(|_| switch);
+            (window, turned.iter().map(|turned| !turned).collect())
+        }
+    };
     for ((kind, turned), sliding) in config.kinds.iter_mut().zip(turned).zip(sliding) {
         kind.turn = if turned { Turn::Rope } else { Turn::None };
         kind.window = window.filter(|_| sliding);
@@ -50,7 +62,7 @@ fn turned(fields: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     };
     match fields.0.get(LIST) {
         None | Some(Value::Null) => {
-            let every = fields.size_or("no_rope_layer_interval", 4)?.max(1);
+            let every = fields.interval_or("no_rope_layer_interval", 4)?;
             Ok((0..layers).map(|layer| (layer + 1) % every != 0).collect())
         }
         Some(list) => {
@@ -70,7 +82,7 @@ pub(crate) fn write(config: &DecoderConfig) -> Value {
         config.kinds.iter().map(|kind| u8::from(kind.turn != Turn::None)).collect();
     json!({
         "attention_bias": config.biases.qkv,
-        "layer_types": layout::layer_types(config),
+        "layer_types": layer_types::to_json(config),
         "mlp_bias": config.biases.mlp,
         "no_rope_layers": turned,
         "sliding_window": config.window(),

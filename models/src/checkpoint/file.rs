@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{Read as _, Seek as _, SeekFrom},
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -96,20 +97,56 @@ impl TensorFile {
         dtype: WeightDtype,
         values: &mut Vec<f32>,
     ) -> Result<bool, CheckpointError> {
-        let unreadable = |source| CheckpointError::Read { path: self.path.clone(), source };
         let (begin, end) = info.data_offsets;
-        let mut file = &self.file;
-        file.seek(SeekFrom::Start(self.start + begin as u64)).map_err(unreadable)?;
-        let mut buffer = vec![0; AT_ONCE.min(end - begin)];
-        let (mut rest, mut finite) = (end - begin, true);
-        while rest > 0 {
-            let part = &mut buffer[..AT_ONCE.min(rest)];
-            file.read_exact(part).map_err(unreadable)?;
-            rest -= part.len();
+        let mut finite = true;
+        for part in (begin..end).step_by(AT_ONCE) {
             let before = values.len();
-            dtype.widen(part, values);
+            self.read_part(part..end.min(part + AT_ONCE), dtype, values)?;
             finite &= values[before..].iter().all(|value| value.is_finite());
         }
         Ok(finite)
     }
+
+    /// Appends the values that lie in some bytes of the file's data.
+    fn read_part(
+        &self,
+        bytes: Range<usize>,
+        dtype: WeightDtype,
+        values: &mut Vec<f32>,
+    ) -> Result<(), CheckpointError> {
+        let unreadable = |source| CheckpointError::Read { path: self.path.clone(), source };
+        let mut file = &self.file;
+        let mut part = vec![0; bytes.len()];
+        file.seek(SeekFrom::Start(self.start + bytes.start as u64)).map_err(unreadable)?;
+        file.read_exact(&mut part).map_err(unreadable)?;
+        dtype.widen(&part, values);
+        Ok(())
+    }
+}
+
+/// Tells whether two tensors of one shape hold the same values, in whatever formats. A NaN is like no value.
+pub(super) fn same(
+    (one, its): (&TensorFile, &TensorInfo),
+    (other, others): (&TensorFile, &TensorInfo),
+) -> Result<bool, CheckpointError> {
+    let (Some(dtype), Some(others_dtype)) =
+        (WeightDtype::of(its.dtype), WeightDtype::of(others.dtype))
+    else {
+        return Ok(false);
+    };
+    let count: usize = its.shape.iter().product();
+    let part = |info: &TensorInfo, dtype: WeightDtype, values: &Range<usize>| {
+        let begin = info.data_offsets.0;
+        begin + values.start * dtype.bytes()..begin + values.end * dtype.bytes()
+    };
+    for first in (0..count).step_by(AT_ONCE) {
+        let values = first..count.min(first + AT_ONCE);
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        one.read_part(part(its, dtype, &values), dtype, &mut ours)?;
+        other.read_part(part(others, others_dtype, &values), others_dtype, &mut theirs)?;
+        if ours != theirs {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

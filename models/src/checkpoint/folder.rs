@@ -79,6 +79,13 @@ impl Shards {
         Some((file, file.info(name)?))
     }
 
+    /// Gives a tensor another name, if it is there.
+    pub(super) fn rename(&mut self, name: &str, new: &str) {
+        if let Some(home) = self.home.remove(name) {
+            self.home.insert(new.to_owned(), home);
+        }
+    }
+
     fn empty(path: PathBuf) -> Self {
         Shards { path, files: Vec::new(), home: BTreeMap::new() }
     }

@@ -4,7 +4,13 @@ use std::{collections::BTreeSet, path::Path};
 
 use burn::tensor::Device;
 
-use super::{CheckpointError, layout, pictures, read::load_config, tensors::Tensors};
+use super::{
+    CheckpointError,
+    head::{self, HEAD},
+    layout, pictures,
+    read::load_config,
+    tensors::Tensors,
+};
 use crate::{Decoder, DecoderConfig, DeltaSizes, ExpertSizes, LayerKind, init::ParameterSource};
 
 /// Lists the tensors of a model folder that its model does not read, by name. It reads no weights.
@@ -14,7 +20,7 @@ use crate::{Decoder, DecoderConfig, DeltaSizes, ExpertSizes, LayerKind, init::Pa
 /// describes.
 pub fn unread_tensors(folder: &Path) -> Result<Vec<String>, CheckpointError> {
     let (config, _) = load_config(folder)?;
-    check(&Tensors::open(folder)?, &config)
+    check(&head::open(folder, &config)?, &config)
 }
 
 /// Checks by the names alone that `tensors` are a model of `config`. This comes before any weight is read, so that
@@ -134,7 +140,7 @@ impl ParameterSource for Asked<'_> {
 /// checkpoints hold and every program computes; the head of a model whose embedding is its head, which some
 /// programs write again; and the part of a model that sees.
 fn is_harmless(name: &str, config: &DecoderConfig) -> bool {
-    let head = config.tied && name == "lm_head.weight";
+    let head = config.tied && name == HEAD;
     name.ends_with(".rotary_emb.inv_freq") || head || pictures::sees(name)
 }
 

@@ -5,9 +5,13 @@ use serde_json::{Map, Value, json};
 
 use crate::Family;
 
-/// The model types whose text part computes the same as the family beside the type.
-const KNOWN: [(&str, Family); 3] =
-    [("gemma3", Family::Gemma3), ("mistral3", Family::Mistral), ("qwen3_5", Family::Qwen35)];
+/// The model types whose text part computes the same as the family beside the type, and whether the head is the
+/// embedding if the file is silent. That may differ from the default of the text part by itself.
+const KNOWN: [(&str, Family, bool); 3] = [
+    ("gemma3", Family::Gemma3, true),
+    ("mistral3", Family::Mistral, true),
+    ("qwen3_5", Family::Qwen35, false),
+];
 
 /// The prefixes of the text part's tensors, and their prefixes in the text part alone. Files of transformers 5 and
 /// of 4 differ; the last one is the head's.
@@ -27,14 +31,25 @@ pub(super) fn text_part(mut fields: Map<String, Value>) -> Map<String, Value> {
         fields.get(name).and_then(Value::as_str).map(str::to_owned)
     };
     let model_type = of(&fields, "model_type");
-    let known = KNOWN.iter().find(|(name, _)| model_type.as_deref() == Some(name));
-    let Some((_, family)) = known else { return fields };
+    let known = KNOWN.iter().find(|(name, ..)| model_type.as_deref() == Some(name));
+    let Some((_, family, tied)) = known else { return fields };
     match fields.remove("text_config") {
         Some(Value::Object(mut text))
             if of(&text, "model_type").is_none_or(|it| it == family.model_type()) =>
         {
             text.insert("model_type".into(), family.model_type().into());
             text.insert("architectures".into(), json!([family.language_model()]));
+            // The head is no part of the text part, so the text part's own word about it counts for nothing.
+            let tied = match fields.remove(TIED) {
+                // Gemma's class takes a null, and takes it for a no.
+                Some(Value::Null) if *family == Family::Gemma3 => json!(false),
+                Some(said) => said,
+                None => json!(tied),
+            };
+            text.insert(TIED.into(), tied);
+            if *family == Family::Mistral {
+                with_one_type(&mut text);
+            }
             // These may stand outside the text part and hold for it.
             for name in SHARED {
                 if let (None, Some(value)) = (text.get(name), fields.remove(name)) {
@@ -51,14 +66,29 @@ pub(super) fn text_part(mut fields: Map<String, Value>) -> Map<String, Value> {
     }
 }
 
+const TIED: &str = "tie_word_embeddings";
+
+/// Makes the layers in the list of types alike. In such a model, transformers does not ask the list which layers look
+/// back through the window, while it does for a text part by itself, as which the part may be saved.
+fn with_one_type(text: &mut Map<String, Value>) {
+    let full = text.get("sliding_window").is_some_and(Value::is_null);
+    let one = if full { "full_attention" } else { "sliding_attention" };
+    let types = text.get_mut("layer_types").and_then(Value::as_array_mut);
+    for kind in types.into_iter().flatten() {
+        // Other types are left to be refused.
+        if matches!(kind.as_str(), Some("attention" | "full_attention" | "sliding_attention")) {
+            *kind = one.into();
+        }
+    }
+}
+
 /// Fields of the whole model that hold for its text part, unless the part has its own.
-const SHARED: [&str; 8] = [
+const SHARED: [&str; 7] = [
     "bos_token_id",
     "dtype",
     "eos_token_id",
     "pad_token_id",
     "quantization_config",
-    "tie_word_embeddings",
     "torch_dtype",
     "transformers_version",
 ];

@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use serde_json::{Map, Value};
 
-use super::{CheckpointError, json, layout, names, pictures::text_part, tensors::Tensors};
+use super::{CheckpointError, head, json, layout, names, pictures::text_part, tensors::Tensors};
 use crate::{
     Base, ConfigError, Decoder, DecoderConfig, Family, RopeScaling, init::ParameterSource,
     layout::not_implemented,
@@ -43,7 +43,7 @@ pub fn load(folder: &Path, device: &Device) -> Result<Decoder, CheckpointError> 
 /// As for [`load`].
 pub fn load_noting(folder: &Path, base: Base, device: &Device) -> Result<Loaded, CheckpointError> {
     let (config, _) = load_config(folder)?;
-    let tensors = Tensors::open(folder)?;
+    let tensors = head::open(folder, &config)?;
     let unread = names::check(&tensors, &config)?;
     let mut weights = Weights { tensors, config: &config, base, nonfinite: Vec::new() };
     let decoder = Decoder::from_source(&config, &mut weights, device)?;
@@ -52,17 +52,21 @@ pub fn load_noting(folder: &Path, base: Base, device: &Device) -> Result<Loaded,
 
 /// Reads the sizes of the model in a folder from its `config.json`. Also returns the file as it stands, for
 /// [`save`](crate::save) to write back. If the model also sees pictures, the part of the file about text is
-/// returned.
+/// returned. If the file says that the head is the embedding, and the weights hold another head, then the head is a
+/// matrix of its own here, as in transformers.
 ///
 /// # Errors
 /// If the file is missing, or its model cannot be read.
 pub fn load_config(folder: &Path) -> Result<(DecoderConfig, Value), CheckpointError> {
     let path = folder.join("config.json");
-    let fields = text_part(json::read(&path, json::CONFIG)?);
-    match DecoderConfig::from_json(&fields) {
-        Ok(config) => Ok((config, Value::Object(fields))),
-        Err(source) => Err(CheckpointError::Config { path, source }),
+    let mut fields = text_part(json::read(&path, json::CONFIG)?);
+    let mut config = DecoderConfig::from_json(&fields)
+        .map_err(|source| CheckpointError::Config { path, source })?;
+    if config.tied && !head::is_tied(folder, &config)? {
+        config.tied = false;
+        fields.insert("tie_word_embeddings".into(), false.into());
     }
+    Ok((config, Value::Object(fields)))
 }
 
 /// The parts of a model that gives a text one score.
