@@ -11,7 +11,7 @@ use std::{
 use burn::tensor::Device;
 use firebrick_models::{
     Base, Decoder, Inventory, Loaded, SaveOptions, WeightDtype, inventory, load, load_config,
-    load_noting, save, unread_tensors,
+    load_noting, save, save_as, unread_tensors,
 };
 use serde_json::{Map, Value, json};
 
@@ -560,6 +560,61 @@ fn a_list_of_types_does_not_count_in_a_whole_mistral() {
     folder.refused(&["layer_types has 2 entries, but num_hidden_layers is 3"]);
     types(json!(["full_attention", "chunked_attention", "full_attention"]));
     folder.refused(&["layer_types has \"chunked_attention\" for layer 1"]);
+}
+
+/// Loads a model whose tensors have several formats, saves it as it was, and compares the bytes of every tensor.
+#[test]
+fn each_tensor_keeps_its_format() {
+    let qwen = Folder::of("qwen3_5-f32");
+    qwen.tensors(|tensors| {
+        for (name, tensor) in &mut tensors.0 {
+            if !name.ends_with("norm.weight") && !name.ends_with("A_log") {
+                (tensor.dtype, tensor.bytes) = ("BF16".into(), in_bf16(&tensor.bytes));
+            }
+        }
+    });
+    // Here most tensors are in f32.
+    let gemma = Folder::of("gemma3-f32");
+    gemma.tensors(|tensors| {
+        let tensor = tensors.0.get_mut("model.layers.0.mlp.up_proj.weight").unwrap();
+        (tensor.dtype, tensor.bytes) = ("BF16".into(), in_bf16(&tensor.bytes));
+    });
+    // Of the three matrices that are one parameter here, each has its own format.
+    let qwen2 = Folder::of("qwen2-bf16");
+    qwen2.tensors(|tensors| {
+        let tensor = tensors.0.get_mut("model.layers.1.self_attn.k_proj.weight").unwrap();
+        let widened = tensor.bytes.chunks(2).flat_map(|two| [0, 0, two[0], two[1]]).collect();
+        (tensor.dtype, tensor.bytes) = ("F32".into(), widened);
+    });
+
+    for (folder, most) in
+        [(qwen, WeightDtype::BF16), (gemma, WeightDtype::F32), (qwen2, WeightDtype::BF16)]
+    {
+        let (decoder, (_, config)) = (
+            load(folder.0.path(), &Device::flex()).unwrap(),
+            load_config(folder.0.path()).unwrap(),
+        );
+        let formats = inventory(folder.0.path()).unwrap().formats();
+        assert_eq!((formats.most(), formats.rounds()), (most, true));
+        let before = Tensors::read(&folder.path(SINGLE));
+        let again = tempfile::tempdir().unwrap();
+        save_as(&decoder, &config, again.path(), &formats, u64::MAX).unwrap();
+        assert!(before == Tensors::read(&again.path().join(SINGLE)), "{most:?}");
+
+        // In shards, whose index has the number of all bytes.
+        save_as(&decoder, &config, again.path(), &formats, 100_000).unwrap();
+        let index: Value =
+            serde_json::from_slice(&fs::read(again.path().join(INDEX)).unwrap()).unwrap();
+        let bytes: usize = before.0.values().map(|tensor| tensor.bytes.len()).sum();
+        assert_eq!(index["metadata"]["total_size"], json!(bytes));
+        let shards = index["weight_map"].as_object().unwrap().values();
+        let shards: std::collections::BTreeSet<&str> =
+            shards.map(|shard| shard.as_str().unwrap()).collect();
+        let of_shard = |shard: &&str| Tensors::read(&again.path().join(shard)).0;
+        assert!(shards.len() > 1);
+        assert!(before.0 == shards.iter().flat_map(of_shard).collect(), "{most:?}");
+        load(again.path(), &Device::flex()).unwrap();
+    }
 }
 
 /// `tests/fixtures.rs` compares what the text part computes.

@@ -81,10 +81,10 @@ pub use base::Base;
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{
-    AdapterBase, CheckpointError, Inventory, Loaded, NamedTensor, ParameterSet, SaveOptions,
-    TensorInfo, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, is_gguf, load,
-    load_adapter, load_config, load_noting, load_parameters, named_tensors, save, save_adapter,
-    save_parameters, unread_tensors,
+    AdapterBase, CheckpointError, Formats, Inventory, Loaded, NamedTensor, ParameterSet,
+    SaveOptions, TensorInfo, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter,
+    is_gguf, load, load_adapter, load_config, load_noting, load_parameters, named_tensors, save,
+    save_adapter, save_as, save_parameters, unread_tensors,
 };
 pub use config::{
     Biases, ConfigError, DecoderConfig, DeltaSizes, ExpertSizes, LayerKind, LayerNorms, QkNorm,

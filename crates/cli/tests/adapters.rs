@@ -6,6 +6,8 @@ mod place;
 
 use std::fs;
 
+use firebrick::burn::tensor::Device;
+use firebrick_models::{Formats, WeightDtype, inventory, load, load_config, save_as};
 use place::{Outcome, Place, assert_same, repository};
 use serde_json::{Map, Value};
 
@@ -124,6 +126,34 @@ fn an_interrupted_run_of_an_adapter_goes_on_beside_a_base_that_was_moved() {
     let outcome = place.run(&["generate", checkpoint, "--prompt", "2"]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("base_model_name_or_path"), "{}", outcome.stderr);
+}
+
+#[test]
+fn checkpoints_and_exports_keep_the_format_of_each_tensor() {
+    let place = with_base("qwen2-bf16");
+    let base = place.path("base");
+    let (decoder, (_, config)) =
+        (load(&base, &Device::flex()).unwrap(), load_config(&base).unwrap());
+    let mut formats = inventory(&base).unwrap().formats();
+    let names = tensors(&place, "base/model.safetensors");
+    for norm in names.iter().filter(|name| name.ends_with("norm.weight")) {
+        formats.set(norm, WeightDtype::F32);
+    }
+    save_as(&decoder, &config, &base, &formats, u64::MAX).unwrap();
+
+    succeed(&place, "full", &["train.steps=1"]);
+    succeed(&place, "adapter", &[LORA, "train.steps=1"]);
+    let checkpoint = "runs/full/checkpoints/step-000001";
+    let adapter = "runs/adapter/checkpoints/step-000001";
+    place.succeed(&["export", checkpoint, "exported"]);
+    place.succeed(&["export", adapter, "merged", "--merge"]);
+    for folder in [checkpoint, "exported", "merged"] {
+        assert_eq!(inventory(&place.path(folder)).unwrap().formats(), formats, "{folder}");
+        assert_eq!(place.json(&format!("{folder}/config.json"))["dtype"], "bfloat16");
+    }
+    place.succeed(&["export", checkpoint, "wide", "--dtype", "float32"]);
+    let wide = inventory(&place.path("wide")).unwrap().formats();
+    assert_eq!(wide, Formats::all(WeightDtype::F32));
 }
 
 #[test]

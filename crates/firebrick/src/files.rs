@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use firebrick_models::{
-    AdapterBase, Decoder, ParameterSet, PolicyModel, SaveOptions, WeightDtype, load, load_adapter,
-    load_parameters, save, save_adapter, save_parameters,
+    AdapterBase, Decoder, Formats, ParameterSet, PolicyModel, SaveOptions, WeightDtype, load,
+    load_adapter, load_parameters, save_adapter, save_as, save_parameters,
 };
 
 use crate::Error;
@@ -61,7 +61,7 @@ pub enum Form<'a> {
         base: &'a AdapterBase,
         /// True for an adapter.
         adapter: bool,
-        /// The number format that the weights are rounded to.
+        /// The number format of most weights.
         dtype: WeightDtype,
     },
     /// Files that are read by the program that made them.
@@ -77,35 +77,31 @@ pub struct HuggingFace {
     pub base: AdapterBase,
     /// True if the policy has an adapter. Then only the adapter is written.
     pub adapter: bool,
-    /// The number format of the weights; [`WeightDtype::F32`] for an adapter.
-    pub dtype: WeightDtype,
+    /// The number format of each tensor; f32 for an adapter.
+    pub formats: Formats,
 }
 
 impl HuggingFace {
-    fn write_as(&self, decoder: &Decoder, dtype: WeightDtype, folder: &Path) -> Result<(), Error> {
+    fn write_as(&self, decoder: &Decoder, formats: &Formats, folder: &Path) -> Result<(), Error> {
+        let SaveOptions { max_shard_bytes, .. } = SaveOptions::default();
         Ok(match decoder.lora() {
             Some(_) => save_adapter(decoder, &self.base, folder),
-            None => save(
-                decoder,
-                &self.config,
-                folder,
-                &SaveOptions { dtype, ..SaveOptions::default() },
-            ),
+            None => save_as(decoder, &self.config, folder, formats, max_shard_bytes),
         }?)
     }
 }
 
 impl PolicyFiles<Decoder> for HuggingFace {
     fn write(&self, policy: &Decoder, folder: &Path) -> Result<(), Error> {
-        self.write_as(policy, self.dtype, folder)
+        self.write_as(policy, &self.formats, folder)
     }
 
     fn rounds(&self) -> bool {
-        self.dtype != WeightDtype::F32
+        self.formats.rounds()
     }
 
     fn write_trained(&self, policy: &Decoder, folder: &Path) -> Result<(), Error> {
-        self.write_as(policy, WeightDtype::F32, folder)
+        self.write_as(policy, &Formats::all(WeightDtype::F32), folder)
     }
 
     fn read(&self, policy: Decoder, folder: &Path) -> Result<Decoder, Error> {
@@ -119,7 +115,7 @@ impl PolicyFiles<Decoder> for HuggingFace {
     }
 
     fn form(&self) -> Form<'_> {
-        Form::HuggingFace { base: &self.base, adapter: self.adapter, dtype: self.dtype }
+        Form::HuggingFace { base: &self.base, adapter: self.adapter, dtype: self.formats.most() }
     }
 }
 

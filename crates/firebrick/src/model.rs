@@ -13,9 +13,9 @@ use firebrick_core::Seed;
 use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
-    AdapterBase, Base, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, Parameter,
-    PolicyModel, Sizes, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, is_gguf,
-    load_adapter, load_config, load_noting, parameters, random,
+    AdapterBase, Base, CheckpointError, Compute, Decoder, DecoderConfig, Family, Formats, Lora,
+    Parameter, PolicyModel, Sizes, WeightDtype, adapter_config, adapter_lora, inventory,
+    is_adapter, is_gguf, load_adapter, load_config, load_noting, parameters, random,
 };
 
 use crate::{
@@ -338,27 +338,25 @@ pub fn compute(asked: recipe::ComputeType, name: Name, device: &Device) -> Resul
     }
 }
 
-/// Returns the number format of the weights in checkpoints.
-pub(crate) fn checkpoint_dtype(
+/// Returns the number format of each tensor in checkpoints.
+pub(crate) fn checkpoint_formats(
     recipe: &Recipe,
     resume: Option<&Path>,
     folders: Option<&Folders>,
-) -> Result<WeightDtype, Error> {
+) -> Result<Formats, Error> {
     // An adapter is small, and is written as it is trained.
     if recipe.model.lora.is_some() || folders.is_some_and(|folders| folders.adapter.is_some()) {
-        return Ok(WeightDtype::F32);
+        return Ok(Formats::all(WeightDtype::F32));
     }
-    // A checkpoint is in the format of the model that the run began with.
+    // In a checkpoint, each tensor has the format that it had in the model that the run began with.
     let origin = resume.or(folders.map(|folders| folders.weights.as_path()));
     Ok(match (recipe.checkpoint.dtype, origin) {
-        (recipe::CheckpointDtype::Auto, Some(folder)) => {
-            inventory(folder)?.dtype().unwrap_or_default()
-        }
+        (recipe::CheckpointDtype::Auto, Some(folder)) => inventory(folder)?.formats(),
         (recipe::CheckpointDtype::Auto, None) | (recipe::CheckpointDtype::Float32, _) => {
-            WeightDtype::F32
+            Formats::all(WeightDtype::F32)
         }
-        (recipe::CheckpointDtype::Bfloat16, _) => WeightDtype::BF16,
-        (recipe::CheckpointDtype::Float16, _) => WeightDtype::F16,
+        (recipe::CheckpointDtype::Bfloat16, _) => Formats::all(WeightDtype::BF16),
+        (recipe::CheckpointDtype::Float16, _) => Formats::all(WeightDtype::F16),
     })
 }
 

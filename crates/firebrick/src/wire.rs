@@ -138,7 +138,7 @@ pub(crate) fn wire_with(
     if !own_verifier {
         data.check_references(recipe, &*verifier, &said)?;
     }
-    let dtype = model::checkpoint_dtype(recipe, resume, folders.as_ref())?;
+    let formats = model::checkpoint_formats(recipe, resume, folders.as_ref())?;
     // The cut is chosen before the weights take their share of the memory.
     let cut = cut(recipe, Some(sources));
     let others = device::others(recipe)?;
@@ -161,7 +161,7 @@ pub(crate) fn wire_with(
         talking.play(&mut data.worked, &data.worked_prompts)?;
     }
     parts.worked.get_or_insert(data.worked);
-    let files = HuggingFace { config, base, adapter, dtype };
+    let files = HuggingFace { config, base, adapter, formats };
     if parts.engine.is_none() {
         let run_folder = parts.run_folder.clone().unwrap_or_default();
         let behind = servers::Behind {

@@ -44,6 +44,12 @@ impl WeightDtype {
         }
     }
 
+    /// Returns the format of the type with that name in a file, such as `BF16`.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let all = [WeightDtype::F32, WeightDtype::BF16, WeightDtype::F16];
+        all.into_iter().find(|dtype| dtype.in_file().to_string() == name)
+    }
+
     pub(super) fn in_file(self) -> Dtype {
         match self {
             WeightDtype::F32 => Dtype::F32,

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{CheckpointError, WeightDtype, tensors::Tensors};
+use super::{CheckpointError, Formats, WeightDtype, tensors::Tensors};
 
 /// A description of the weights in a model folder, without their values.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,12 +69,24 @@ impl Inventory {
     /// Returns the type that most of the weights have. `None` if no tensor has a type that weights are read from.
     pub fn dtype(&self) -> Option<WeightDtype> {
         let share = |dtype: &WeightDtype| -> u64 {
-            let name = dtype.in_file().to_string();
-            let of_it = self.tensors.iter().filter(|tensor| tensor.dtype == name);
+            let is_it = |tensor: &&TensorInfo| WeightDtype::named(&tensor.dtype) == Some(*dtype);
+            let of_it = self.tensors.iter().filter(is_it);
             of_it.map(TensorInfo::parameters).sum()
         };
         let dtypes = [WeightDtype::BF16, WeightDtype::F16, WeightDtype::F32];
         dtypes.into_iter().max_by_key(share).filter(|dtype| share(dtype) > 0)
+    }
+
+    /// Returns the format of each tensor. A tensor that has no format of weights, as GGUF's blocks have none, gets the
+    /// format of most of the others, or f32.
+    pub fn formats(&self) -> Formats {
+        let mut formats = Formats::all(self.dtype().unwrap_or_default());
+        for tensor in &self.tensors {
+            if let Some(dtype) = WeightDtype::named(&tensor.dtype) {
+                formats.set(&tensor.name, dtype);
+            }
+        }
+        formats
     }
 }
 

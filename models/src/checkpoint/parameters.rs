@@ -57,11 +57,14 @@ pub fn save_parameters<M: Module>(
     let planned = |Parameter { path, shape, .. }: &Parameter| Planned {
         name: path.clone(),
         shape: shape.clone(),
+        dtype: DTYPE,
     };
     let planned: Vec<Planned> = parameters.iter().map(planned).collect();
     let failed = |source| CheckpointError::Write { path: path.to_owned(), source };
     save::write_whole(path, |file| {
-        file.write_all(&save::header(&planned, DTYPE)).map_err(failed)?;
+        // All are of one format, so they lie in their own order.
+        let (header, _) = save::header(&planned);
+        file.write_all(&header).map_err(failed)?;
         let parts = parameters.iter().flat_map(|parameter| save::parts(parameter, save::PART));
         let mut bytes = Vec::new();
         for (parameter, part) in parts {

@@ -1,9 +1,10 @@
 //! Saves a decoder as a Hugging Face model folder, in shards.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Seek as _, SeekFrom, Write},
     ops::Range,
     path::Path,
 };
@@ -12,7 +13,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Value, json};
 
 use super::{
-    CheckpointError, WeightDtype,
+    CheckpointError, Formats, WeightDtype,
     folder::{INDEX, SINGLE},
     layout,
 };
@@ -34,21 +35,36 @@ impl Default for SaveOptions {
     }
 }
 
-/// Writes `decoder` into `folder` as `config.json` and `model.safetensors`, or shards with their index, under the
-/// names and in the layout that `transformers` reads.
-///
-/// `config` is the content of the `config.json` that the model came with, unknown fields included. Its dtype
-/// becomes the written dtype. A head that is the embedding is written once. Adapters are left out:
-/// [`save_adapter`](crate::save_adapter) writes them, and [`Decoder::merged`] adds them in. At most one parameter
-/// at a time is read from the device. A file gets its name only when all of it is on disk.
+/// Writes `decoder` into `folder` with all weights in one format, and else like [`save_as`].
 ///
 /// # Errors
-/// If a file cannot be written, a parameter cannot be read, or a weight is beyond the dtype's range.
+/// As for [`save_as`].
 pub fn save(
     decoder: &Decoder,
     config: &Value,
     folder: &Path,
     options: &SaveOptions,
+) -> Result<(), CheckpointError> {
+    save_as(decoder, config, folder, &Formats::all(options.dtype), options.max_shard_bytes)
+}
+
+/// Writes `decoder` into `folder` as `config.json` and `model.safetensors`, or shards with their index, under the
+/// names and in the layout that `transformers` reads. Each tensor gets its own format. A file has at most
+/// `max_shard_bytes` of tensors, or a single larger tensor.
+///
+/// `config` is the content of the `config.json` that the model came with, unknown fields included. Its dtype becomes the
+/// one that most weights are written in. A head that is the embedding is written once. Adapters are left out:
+/// [`save_adapter`](crate::save_adapter) writes them, and [`Decoder::merged`] adds them in. At most one parameter
+/// at a time is read from the device. A file gets its name only when all of it is on disk.
+///
+/// # Errors
+/// If a file cannot be written, a parameter cannot be read, or a weight is beyond the dtype's range.
+pub fn save_as(
+    decoder: &Decoder,
+    config: &Value,
+    folder: &Path,
+    formats: &Formats,
+    max_shard_bytes: u64,
 ) -> Result<(), CheckpointError> {
     let mut parameters = parameters(decoder);
     parameters.retain(|parameter| !names::is_adapter(&parameter.path));
@@ -59,33 +75,29 @@ pub fn save(
         return Err(CheckpointError::Write { path: folder.to_owned(), source });
     }
     let mut values = Values::new(&parameters);
-    let shards = shards(decoder.config(), &parameters, options);
+    let shards = shards(decoder.config(), &parameters, formats, max_shard_bytes);
     let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
     if let [all] = shards.as_slice() {
-        write_tensors(&single, all, options.dtype, &mut values)?;
+        write_tensors(&single, all, &mut values)?;
         remove(&index)?;
-        return write_config(config, folder, options);
+        return write_config(config, folder, formats);
     }
     let mut weight_map = BTreeMap::new();
     for (number, shard) in shards.iter().enumerate() {
         let file = format!("model-{:05}-of-{:05}.safetensors", number + 1, shards.len());
-        write_tensors(&folder.join(&file), shard, options.dtype, &mut values)?;
+        write_tensors(&folder.join(&file), shard, &mut values)?;
         weight_map.extend(shard.iter().map(|tensor| (tensor.name.clone(), file.clone())));
     }
-    let bytes: usize = shards.iter().flatten().map(|tensor| tensor.bytes(options.dtype)).sum();
+    let bytes: usize = shards.iter().flatten().map(Planned::bytes).sum();
     write_json(&index, &json!({"metadata": {"total_size": bytes}, "weight_map": weight_map}))?;
     // An older single file in this folder would be found before the index.
     remove(&single)?;
-    write_config(config, folder, options)
+    write_config(config, folder, formats)
 }
 
 /// Writes `config.json`. It comes last, so that a folder that was begun and not finished is no model.
-fn write_config(
-    config: &Value,
-    folder: &Path,
-    options: &SaveOptions,
-) -> Result<(), CheckpointError> {
-    write_json(&folder.join("config.json"), &with_dtype(config, options.dtype))
+fn write_config(config: &Value, folder: &Path, formats: &Formats) -> Result<(), CheckpointError> {
+    write_json(&folder.join("config.json"), &with_dtype(config, formats.most()))
 }
 
 /// Writes the adapters of `decoder`, and the matrices that are trained whole, into one file, in f32.
@@ -105,12 +117,11 @@ pub(super) fn write_adapter(
         names::is_adapter(&parameter.path)
             || whole.is_some_and(|module| modules_to_save.iter().any(|it| it == module))
     });
-    let one_file = SaveOptions { max_shard_bytes: u64::MAX, ..SaveOptions::default() };
-    let mut tensors = shards(config, &parameters, &one_file).concat();
+    let mut tensors = shards(config, &parameters, &Formats::default(), u64::MAX).concat();
     for tensor in &mut tensors {
         tensor.name = named(std::mem::take(&mut tensor.name));
     }
-    write_tensors(path, &tensors, one_file.dtype, &mut Values::new(&parameters))
+    write_tensors(path, &tensors, &mut Values::new(&parameters))
 }
 
 /// A tensor of the checkpoint that will be written.
@@ -118,6 +129,7 @@ pub(super) fn write_adapter(
 pub(super) struct Planned {
     pub(super) name: String,
     pub(super) shape: Vec<usize>,
+    pub(super) dtype: WeightDtype,
 }
 
 impl Planned {
@@ -125,8 +137,8 @@ impl Planned {
         self.shape.iter().product()
     }
 
-    fn bytes(&self, dtype: WeightDtype) -> usize {
-        self.count() * dtype.bytes()
+    fn bytes(&self) -> usize {
+        self.count() * self.dtype.bytes()
     }
 }
 
@@ -134,14 +146,16 @@ impl Planned {
 fn shards(
     config: &DecoderConfig,
     parameters: &[Parameter],
-    options: &SaveOptions,
+    formats: &Formats,
+    max_shard_bytes: u64,
 ) -> Vec<Vec<Planned>> {
     let (mut shards, mut filled) = (vec![Vec::new()], 0);
     for parameter in parameters {
         for (name, shape) in layout::pieces(config, &parameter.path, &parameter.shape) {
-            let tensor = Planned { name, shape };
-            let bytes = tensor.bytes(options.dtype) as u64;
-            if filled > 0 && filled + bytes > options.max_shard_bytes {
+            let dtype = formats.of(&name);
+            let tensor = Planned { name, shape, dtype };
+            let bytes = tensor.bytes() as u64;
+            if filled > 0 && filled + bytes > max_shard_bytes {
                 shards.push(Vec::new());
                 filled = 0;
             }
@@ -215,14 +229,21 @@ impl<'a> Values<'a> {
 fn write_tensors(
     path: &Path,
     tensors: &[Planned],
-    dtype: WeightDtype,
     values: &mut Values<'_>,
 ) -> Result<(), CheckpointError> {
     let failed = |source| CheckpointError::Write { path: path.to_owned(), source };
     write_whole(path, |file| {
-        file.write_all(&header(tensors, dtype)).map_err(failed)?;
-        let mut bytes = Vec::new();
-        for tensor in tensors {
+        let (header, places) = header(tensors);
+        file.write_all(&header).map_err(failed)?;
+        let (mut bytes, mut end) = (Vec::new(), 0);
+        for (tensor, place) in tensors.iter().zip(places) {
+            let dtype = tensor.dtype;
+            // The values come in the order of the model, and tensors of several formats lie in another one.
+            if place != end {
+                file.seek(SeekFrom::Start((header.len() + place) as u64)).map_err(failed)?;
+            }
+            end = place + tensor.bytes();
+
             let mut rest = tensor.count();
             while rest > 0 {
                 let values = values.take(rest.min(1 << 18))?;
@@ -241,28 +262,34 @@ fn write_tensors(
     })
 }
 
-/// Makes the header of a safetensors file, with its length before it. It is filled up to a multiple of eight
-/// bytes, so that the tensors behind it are aligned.
-pub(super) fn header(tensors: &[Planned], dtype: WeightDtype) -> Vec<u8> {
-    let mut end = 0;
-    let place = |tensor: &Planned| {
+/// Makes the header of a safetensors file, with its length before it. Also returns the place of each tensor behind it.
+///
+/// The header is filled up to a multiple of eight bytes, and tensors with the longest values come first. So every value
+/// is aligned, which PyTorch asks for: it does not open a file in which it is not.
+pub(super) fn header(tensors: &[Planned]) -> (Vec<u8>, Vec<usize>) {
+    let mut order: Vec<usize> = (0..tensors.len()).collect();
+    order.sort_by_key(|&tensor| Reverse(tensors[tensor].dtype.bytes()));
+    let (mut end, mut places) = (0, vec![0; tensors.len()]);
+    let place = |number: usize| {
+        let tensor = &tensors[number];
         let begin = end;
-        end += tensor.bytes(dtype);
+        end += tensor.bytes();
+        places[number] = begin;
         let info = TensorInfo {
-            dtype: dtype.in_file(),
+            dtype: tensor.dtype.in_file(),
             shape: tensor.shape.clone(),
             data_offsets: (begin, end),
         };
         (tensor.name.clone(), info)
     };
-    let places = tensors.iter().map(place).collect();
+    let infos = order.into_iter().map(place).collect();
+
     // transformers refuses a file without this field.
     let metadata = [("format".to_owned(), "pt".to_owned())].into();
-    let header =
-        Metadata::new(Some(metadata), places).expect("each begins where the last one ends");
+    let header = Metadata::new(Some(metadata), infos).expect("each begins where the last one ends");
     let mut json = serde_json::to_vec(&header).expect("its keys are texts");
     json.resize(json.len().next_multiple_of(8), b' ');
-    [&(json.len() as u64).to_le_bytes(), json.as_slice()].concat()
+    ([&(json.len() as u64).to_le_bytes(), json.as_slice()].concat(), places)
 }
 
 /// Sets the dtype in `config`, under the name or names that are there: `torch_dtype` until transformers 4, `dtype`
@@ -317,5 +344,27 @@ fn remove(path: &Path) -> Result<(), CheckpointError> {
             Err(CheckpointError::Write { path: path.to_owned(), source })
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_of_a_file_is_aligned() {
+        let tensor = |name: &str, count: usize, dtype| Planned {
+            name: name.into(),
+            shape: vec![count],
+            dtype,
+        };
+        // Three values in bf16 have six bytes, behind which no value in f32 may lie.
+        let (_, places) = header(&[
+            tensor("a", 3, WeightDtype::BF16),
+            tensor("b", 5, WeightDtype::F32),
+            tensor("c", 1, WeightDtype::F16),
+            tensor("d", 2, WeightDtype::F32),
+        ]);
+        assert_eq!(places, [28, 0, 34, 20]);
     }
 }

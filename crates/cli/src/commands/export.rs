@@ -15,7 +15,7 @@ use firebrick::{
 use firebrick_data::Tokenizer;
 use firebrick_device::{Name, Precision, open};
 use firebrick_models::{
-    Base, Decoder, SaveOptions, WeightDtype, inventory, load_config, save, save_adapter,
+    Base, Decoder, Formats, SaveOptions, WeightDtype, inventory, load_config, save_adapter, save_as,
 };
 use firebrick_runs::publish_folder;
 use serde_json::Value;
@@ -33,7 +33,7 @@ pub struct Export {
     /// Add the adapter into the weights of its model, and write the model
     #[arg(long)]
     merge: bool,
-    /// The number format of the weights; by default the format of the model, or of the adapter's model
+    /// The number format of the weights; by default each tensor keeps that of the model, or of the adapter's model
     #[arg(long, value_enum)]
     dtype: Option<Dtype>,
 }
@@ -77,7 +77,7 @@ impl Export {
         }
         let tokenizer = Tokenizer::from_folder(&folders.text)?;
         let (_, config) = load_config(&folders.weights)?;
-        let as_it_is = inventory(&folders.weights)?.dtype().unwrap_or_default();
+        let as_it_is = inventory(&folders.weights)?.formats();
         // The weights are rounded only once, from the trained ones.
         let trained = Folders { weights: trained_weights(&folders.weights), ..folders.clone() };
         let bars = Bars::on_stderr();
@@ -95,7 +95,7 @@ impl Export {
         }
         fs::create_dir_all(&temporary).map_err(file)?;
         let _saving = bars.bar(Stage::Save.name(), 0);
-        let written = self.write(&folder, &folders, decoder, &config, as_it_is, &temporary);
+        let written = self.write(&folder, &folders, decoder, &config, &as_it_is, &temporary);
         if let Err(error) = written.and_then(|()| Ok(tokenizer.save(&temporary)?)) {
             // Only the first error matters, even if the folder can't be removed.
             let _ = fs::remove_dir_all(&temporary);
@@ -112,20 +112,20 @@ impl Export {
         folders: &Folders,
         decoder: Decoder,
         config: &Value,
-        as_it_is: WeightDtype,
+        as_it_is: &Formats,
         into: &Path,
     ) -> Result<(), ProgramError> {
         match &folders.adapter {
             Some(_) if !self.merge => save_adapter(&decoder, &folders.base, into)?,
             _ => {
-                let dtype = match self.dtype {
-                    Some(Dtype::Float32) => WeightDtype::F32,
-                    Some(Dtype::Bfloat16) => WeightDtype::BF16,
-                    Some(Dtype::Float16) => WeightDtype::F16,
-                    None => as_it_is,
-                };
-                let options = SaveOptions { dtype, ..SaveOptions::default() };
-                save(&decoder.merged(), config, into, &options)?;
+                let asked = self.dtype.map(|dtype| match dtype {
+                    Dtype::Float32 => WeightDtype::F32,
+                    Dtype::Bfloat16 => WeightDtype::BF16,
+                    Dtype::Float16 => WeightDtype::F16,
+                });
+                let formats = asked.map_or(as_it_is.clone(), Formats::all);
+                let SaveOptions { max_shard_bytes, .. } = SaveOptions::default();
+                save_as(&decoder.merged(), config, into, &formats, max_shard_bytes)?;
             }
         }
         // The adapter's card does not describe a merged model.
