@@ -27,6 +27,7 @@ mod group;
 mod hub_name;
 mod key;
 mod metrics;
+mod printable;
 mod prompt;
 mod reward;
 mod run_name;
@@ -44,6 +45,7 @@ pub use group::{Fate, Group, GroupFilter, RewardedGroup};
 pub use hub_name::{hub_name, is_data_file, is_hub_revision};
 pub use key::Key;
 pub use metrics::Metrics;
+pub use printable::{is_unseen, printable, printable_lines, short_numbers};
 pub use prompt::{Prompt, Step, TokenId, Version};
 pub use reward::{
     Reward, RewardScale, RewardShaper, Score, Verdict, Verifier, VerifierFailed, score_each,
