@@ -40,14 +40,14 @@ pub enum RunError {
         /// The run's folder.
         path: PathBuf,
     },
-    /// The folder is no longer the one in which the run began.
+    /// The folder, or the record in it, is no longer the one in which the run began.
     #[error(
         "{} was removed, moved or replaced while the run was writing it; the work since the last \
          checkpoint is lost",
         path.display()
     )]
     Gone {
-        /// The run's folder.
+        /// The run's folder, or the file of the record.
         path: PathBuf,
     },
     /// The file system refused.
@@ -118,6 +118,40 @@ pub enum RunError {
         found: i64,
         /// The latest version this program knows.
         known: i64,
+    },
+    /// Something else stands in the place of a table.
+    #[error(
+        "{} is no record that firebrick made: {problem}; remove that with an SQLite client, or ask \
+         for another copy of the run",
+        path.display()
+    )]
+    Schema {
+        /// The database file.
+        path: PathBuf,
+        /// The thing that is there instead.
+        problem: String,
+    },
+    /// A question to the database takes far more work than a database of its size can need.
+    #[error(
+        "{} takes more work to read than a record of its size can need: it is damaged, or was made \
+         to hold its readers; ask for another copy of the run",
+        path.display()
+    )]
+    Endless {
+        /// The database file.
+        path: PathBuf,
+    },
+    /// The database of a run that did not end well lies where nothing may be written.
+    #[error(
+        "can't open {}: {error}; its last changes are in the file beside it that ends in -wal, and \
+         reading them takes the right to write: copy the run's folder to a place where you may write",
+        path.display()
+    )]
+    Unfinished {
+        /// The database file.
+        path: PathBuf,
+        /// SQLite's error.
+        error: rusqlite::Error,
     },
     /// The database is someone else's.
     #[error(

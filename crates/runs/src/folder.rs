@@ -8,7 +8,7 @@ use std::{
 
 use firebrick_core::{Step, check_run_name};
 
-use crate::RunError;
+use crate::{RunError, own::check_ordinary, store::files};
 
 /// The folder of one run. While the value lives, no other process may write the folder.
 ///
@@ -19,7 +19,12 @@ pub struct RunFolder {
     path: PathBuf,
     /// The file that has the lock. The system releases the lock when the process ends, however it ends.
     held: File,
+    /// The files of the record, as they were when it was opened.
+    record: Vec<(PathBuf, Identity)>,
 }
+
+/// The numbers that tell a file from all others of the machine.
+type Identity = (u64, u64);
 
 impl RunFolder {
     /// Makes the folder `name` in `runs` for a new run.
@@ -32,7 +37,7 @@ impl RunFolder {
         let path = runs.join(name);
         let checkpoints = path.join("checkpoints");
         fs::create_dir_all(&checkpoints).map_err(file_error("make the folder", &checkpoints))?;
-        let folder = RunFolder { held: lock(&path)?, path };
+        let folder = RunFolder { held: lock(&path)?, path, record: Vec::new() };
         folder.sweep()?;
         if !folder.checkpoints()?.is_empty() {
             return Err(RunError::Exists { path: folder.path });
@@ -79,27 +84,34 @@ impl RunFolder {
         }
         let checkpoints = path.join("checkpoints");
         fs::create_dir_all(&checkpoints).map_err(file_error("make the folder", &checkpoints))?;
-        let folder = RunFolder { held: lock(&path)?, path };
+        let folder = RunFolder { held: lock(&path)?, path, record: Vec::new() };
         folder.sweep()?;
         Ok(folder)
     }
 
-    /// Checks that the folder is still the one that this process began to write, as far as the system tells.
+    /// Has [`RunFolder::check`] look at the record too. The [`Store`](crate::Store) has been opened by now, and
+    /// keeps the same files open until it is dropped.
+    pub fn guard_record(&mut self) {
+        let there = |path: PathBuf| Some((path.clone(), identity(fs::symlink_metadata(path))?));
+        self.record = files(&self.database()).into_iter().filter_map(there).collect();
+    }
+
+    /// Checks that the folder and the record are still those that this process began to write, as far as the system
+    /// tells.
     ///
     /// # Errors
-    /// When it was removed, moved away or replaced. Files that are written from then on would be lost.
+    /// When one was removed, moved away or replaced. Whatever is written from then on would be lost.
     pub fn check(&self) -> Result<(), RunError> {
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::MetadataExt as _;
-            let number = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-            let there = fs::metadata(self.path.join(LOCK)).map(number).ok();
-            let held = self.held.metadata().map(number).ok();
-            if there != held {
-                return Err(RunError::Gone { path: self.path.clone() });
-            }
+        if identity(fs::metadata(self.path.join(LOCK))) != identity(self.held.metadata()) {
+            return Err(RunError::Gone { path: self.path.clone() });
         }
-        Ok(())
+        let is_gone = |(path, known): &&(PathBuf, Identity)| {
+            identity(fs::symlink_metadata(path)) != Some(*known)
+        };
+        match self.record.iter().find(is_gone) {
+            Some((path, _)) => Err(RunError::Gone { path: path.clone() }),
+            None => Ok(()),
+        }
     }
 
     /// Returns the folder itself.
@@ -227,7 +239,9 @@ impl RunFolder {
 /// When it can't be written; the old file is then as it was.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     let temporary = hidden(path, TEMPORARY);
-    let written = File::create(&temporary).and_then(|mut file| {
+    // A link of that name would lead the bytes elsewhere.
+    remove(&temporary)?;
+    let written = File::create_new(&temporary).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
     });
@@ -273,11 +287,26 @@ fn step_of(name: &str) -> Option<Step> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
+/// Returns the numbers of a file; `None` if there is no file, or the system has no such numbers.
+fn identity(metadata: io::Result<fs::Metadata>) -> Option<Identity> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        metadata.ok().map(|metadata| (metadata.dev(), metadata.ino()))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = metadata;
+        None
+    }
+}
+
 /// The file that a process holds while it writes the run.
 const LOCK: &str = ".lock";
 
 fn lock(folder: &Path) -> Result<File, RunError> {
     let path = folder.join(LOCK);
+    check_ordinary(&path)?;
     let file = File::create(&path).map_err(file_error("make", &path))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(RunError::Busy { path: folder.to_owned() }),
@@ -352,6 +381,7 @@ fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Ru
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Store;
 
     #[test]
     fn a_run_is_not_started_twice() {
@@ -385,6 +415,36 @@ mod tests {
         drop(folder);
         let error = RunFolder::resume(runs.path(), "a").unwrap_err();
         assert!(matches!(error, RunError::File { action: "look at", .. }), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_record_that_is_taken_away_is_missed() {
+        let runs = tempfile::tempdir().unwrap();
+        let mut folder = RunFolder::create(runs.path(), "a").unwrap();
+        let path = folder.database();
+        let store = Store::open(&path).unwrap();
+        folder.guard_record();
+        store.set_info("device", "cpu").unwrap();
+        folder.check().unwrap();
+        for ending in ["", "-wal", "-shm"] {
+            let file = folder.path().join(format!("run.db{ending}"));
+            let aside = folder.path().join("aside");
+            let gone = |folder: &RunFolder| match folder.check() {
+                Err(RunError::Gone { path }) => assert_eq!(path, file),
+                other => panic!("{ending}: {other:?}"),
+            };
+            // Removed or moved, replaced by a copy, and replaced by a link to itself.
+            fs::rename(&file, &aside).unwrap();
+            gone(&folder);
+            fs::copy(&aside, &file).unwrap();
+            gone(&folder);
+            fs::remove_file(&file).unwrap();
+            std::os::unix::fs::symlink(&aside, &file).unwrap();
+            gone(&folder);
+            fs::rename(&aside, &file).unwrap();
+            folder.check().unwrap();
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@
 mod command;
 mod error;
 mod folder;
+mod own;
 mod store;
 mod summary;
 mod sums;
@@ -20,6 +21,7 @@ mod writer;
 pub use command::{RUNS, path_word, resume_command, shell_word};
 pub use error::RunError;
 pub use folder::{RunFolder, publish_folder, write_atomically};
+pub use own::{RECIPE_BYTES, open_own, read_own, recipe_text};
 pub use store::{
     Given, HELDOUT, Judged, Listed, ListedGroup, Looked, Outcome, Store, TRAIN, Told, Which,
     Written, json_line, json_object,

@@ -2,6 +2,7 @@
 
 mod asked;
 mod browsed;
+mod opened;
 mod sampled;
 mod schema;
 
@@ -9,18 +10,23 @@ use std::{
     collections::BTreeMap,
     io::Write,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    sync::{Arc, atomic::AtomicU64},
+    time::SystemTime,
 };
 
-use firebrick_core::{Metrics, RewardedGroup, Step, TrackError, Tracker};
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, params};
+use firebrick_core::{Metrics, RewardedGroup, Step, TrackError, Tracker, printable};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
 use serde_json::{Map, Value};
 
-use self::schema::{APPLICATION, PROMPTS, UNUSED, VERSION, creation, migration};
+pub(crate) use self::opened::files;
 pub use self::{
     asked::{Given, Judged, Which},
     browsed::{Listed, ListedGroup, Looked, Told, Written},
     sampled::{HELDOUT, Outcome, TRAIN},
+};
+use self::{
+    opened::{LINE, NAME, fault, short},
+    schema::{APPLICATION, PROMPTS, UNUSED, VERSION, creation, migration},
 };
 use crate::RunError;
 
@@ -63,6 +69,8 @@ use crate::RunError;
 pub struct Store {
     connection: Connection,
     path: PathBuf,
+    /// The work of the present question, in instructions of SQLite.
+    work: Arc<AtomicU64>,
     /// The last step whose tokens were forgotten, by source.
     forgotten: BTreeMap<String, Step>,
 }
@@ -71,9 +79,11 @@ impl Store {
     /// Opens the database at `path` to write, and makes it if there is none.
     ///
     /// # Errors
-    /// When the file is damaged, another program's, from a newer Firebrick, or can't be opened.
+    /// When the file is damaged, another program's, from a newer Firebrick, no ordinary file, or can't be opened,
+    /// and when one of its tables is something else.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let store = Store::connect(path, OpenFlags::default())?;
+        store.check_schema()?;
         // WAL lets readers in while the run writes. With WAL, NORMAL loses at most the last transactions in a
         // power cut: groups of the step that is being made.
         store
@@ -98,41 +108,13 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens an existing database to read, also while a run writes it.
-    ///
-    /// # Errors
-    /// As for [`Store::open`], and when there is no database. A database of an earlier version is read as it
-    /// is.
-    pub fn open_read_only(path: &Path) -> Result<Self, RunError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let store = Store::connect(path, flags)?;
-        match store.version()? {
-            // All of these versions have the tables that are read.
-            Some(1..=VERSION) => Ok(store),
-            None => Err(RunError::Foreign { path: path.to_owned() }),
-            Some(found) => Err(store.unknown(found)),
-        }
-    }
-
-    /// Opens a database as [`Store::open_read_only`] does, for questions about completions.
-    ///
-    /// # Errors
-    /// As there, and when the database is of version 1.
-    pub fn open_to_ask(path: &Path) -> Result<Self, RunError> {
-        let store = Store::open_read_only(path)?;
-        match store.version()? {
-            Some(found @ 1) => Err(RunError::Older { path: path.to_owned(), found }),
-            _ => Ok(store),
-        }
-    }
-
     /// Notes a fact about the run, such as its device, replacing an earlier value.
     ///
     /// # Errors
     /// When it can't be written.
     pub fn set_info(&self, key: &str, value: &str) -> Result<(), RunError> {
         let sql = "INSERT OR REPLACE INTO info (key, value) VALUES (?1, ?2)";
-        self.connection.execute(sql, [key, value]).map_err(self.fault("write to"))?;
+        self.connection().execute(sql, [key, value]).map_err(self.fault("write to"))?;
         Ok(())
     }
 
@@ -142,7 +124,7 @@ impl Store {
     /// When it can't be read.
     pub fn info(&self, key: &str) -> Result<Option<String>, RunError> {
         let sql = "SELECT value FROM info WHERE key = ?1";
-        let value = self.connection.query_row(sql, [key], |row| row.get(0)).optional();
+        let value = self.connection().query_row(sql, [key], |row| short(row, 0, LINE)).optional();
         value.map_err(self.fault("read"))
     }
 
@@ -153,7 +135,7 @@ impl Store {
     pub fn metrics(&self, name: &str) -> Result<Vec<(Step, f64)>, RunError> {
         let read = || -> rusqlite::Result<_> {
             let sql = "SELECT step, value FROM metrics WHERE name = ?1 ORDER BY step";
-            let mut rows = self.connection.prepare_cached(sql)?;
+            let mut rows = self.connection().prepare_cached(sql)?;
             rows.query_map([name], |row| Ok((unsigned(row.get(0)?), number(row.get(1)?))))?
                 .collect()
         };
@@ -167,7 +149,10 @@ impl Store {
     pub fn metric_names(&self) -> Result<Vec<String>, RunError> {
         let read = || -> rusqlite::Result<_> {
             let sql = "SELECT DISTINCT name FROM metrics ORDER BY name";
-            self.connection.prepare_cached(sql)?.query_map([], |row| row.get(0))?.collect()
+            self.connection()
+                .prepare_cached(sql)?
+                .query_map([], |row| short(row, 0, NAME))?
+                .collect()
         };
         read().map_err(self.fault("read"))
     }
@@ -180,11 +165,11 @@ impl Store {
     /// When the database can't be read, or `writer` can't be written to.
     pub fn export_jsonl(&self, writer: &mut dyn Write) -> Result<(), RunError> {
         let sql = "SELECT step, name, value FROM metrics ORDER BY step, name";
-        let mut query = self.connection.prepare(sql).map_err(self.fault("read"))?;
+        let mut query = self.connection().prepare(sql).map_err(self.fault("read"))?;
         let mut rows = query.query([]).map_err(self.fault("read"))?;
         let mut line: Option<(Step, Vec<(String, f64)>)> = None;
         while let Some(row) = rows.next().map_err(self.fault("read"))? {
-            let cells = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+            let cells = || Ok((row.get(0)?, short(row, 1, NAME)?, row.get(2)?));
             let (step, name, value): (i64, String, _) = cells().map_err(self.fault("read"))?;
             let (step, number) = (unsigned(step), (name, number(value)));
             match &mut line {
@@ -210,7 +195,7 @@ impl Store {
     pub fn event(&self, step: Step, text: &str) -> Result<(), RunError> {
         let time = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64();
         let sql = "INSERT INTO events (time, step, text) VALUES (?1, ?2, ?3)";
-        self.connection
+        self.connection()
             .execute(sql, params![time, signed(step), text])
             .map_err(self.fault("write to"))?;
         Ok(())
@@ -298,45 +283,13 @@ impl Tracker for Store {
 }
 
 impl Store {
-    fn connect(path: &Path, flags: OpenFlags) -> Result<Self, RunError> {
-        let fault = |error| fault("open", path, error);
-        let connection = Connection::open_with_flags(path, flags).map_err(fault)?;
-        // A reader that holds the database for a moment must not cost the run a step's record.
-        connection.busy_timeout(Duration::from_secs(10)).map_err(fault)?;
-        Ok(Store { connection, path: path.to_owned(), forgotten: BTreeMap::new() })
-    }
-
-    /// Returns the schema's version, or `None` for an empty database.
-    fn version(&self) -> Result<Option<i64>, RunError> {
-        let ask = |sql: &str| {
-            self.connection
-                .query_row(sql, [], |row| row.get::<_, i64>(0))
-                .map_err(self.fault("open"))
-        };
-        let tables = ask("SELECT count(*) FROM sqlite_schema")?;
-        match (tables, ask("PRAGMA application_id")?) {
-            (0, _) => Ok(None),
-            (_, APPLICATION) => Ok(Some(ask("PRAGMA user_version")?)),
-            _ => Err(RunError::Foreign { path: self.path.clone() }),
-        }
-    }
-
     /// Makes or changes tables: all of them or none.
     fn change(&self, action: &'static str, tables: &str) -> Result<(), RunError> {
         let sql = format!(
             "BEGIN IMMEDIATE; {tables} PRAGMA application_id = {APPLICATION}; \
              PRAGMA user_version = {VERSION}; COMMIT;"
         );
-        self.connection.execute_batch(&sql).map_err(self.fault(action))
-    }
-
-    fn unknown(&self, found: i64) -> RunError {
-        let path = self.path.clone();
-        if found > VERSION {
-            RunError::Newer { path, found, known: VERSION }
-        } else {
-            RunError::Foreign { path }
-        }
+        self.connection().execute_batch(&sql).map_err(self.fault(action))
     }
 
     fn transaction(
@@ -350,21 +303,6 @@ impl Store {
             transaction.commit()
         };
         run(&mut self.connection).map_err(|error| fault("write to", &path, error))
-    }
-
-    fn fault(&self, action: &'static str) -> impl Fn(rusqlite::Error) -> RunError {
-        let path = self.path.clone();
-        move |error| fault(action, &path, error)
-    }
-}
-
-fn fault(action: &'static str, path: &Path, error: rusqlite::Error) -> RunError {
-    let path = path.to_owned();
-    match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-            RunError::Corrupt { path, error }
-        }
-        _ => RunError::Database { action, path, error },
     }
 }
 
@@ -386,9 +324,10 @@ fn unsigned(value: i64) -> u64 {
     value.cast_unsigned()
 }
 
-/// Writes the numbers of a step as one line of JSON, without the end of the line. See [`json_object`].
+/// Writes the numbers of a step as one line of JSON, without the end of the line. See [`json_object`]. Characters of
+/// names that are not seen are spelt out.
 pub fn json_line(step: Step, values: impl IntoIterator<Item = (String, f64)>) -> String {
-    Value::Object(json_object(step, values)).to_string()
+    printable(&Value::Object(json_object(step, values)).to_string())
 }
 
 /// Makes one JSON object of the numbers of a step, with `step` first. A number that is not finite becomes one

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{RunError, write_atomically};
+use crate::{RunError, own::read_own, write_atomically};
 
 /// The result of a run in a few numbers: `summary.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -83,6 +83,9 @@ pub struct TokensPerSecond {
     pub update: f64,
 }
 
+/// The most bytes of a summary. It has an accuracy for each further set of the recipe.
+const BYTES: u64 = 1 << 20;
+
 impl Summary {
     /// Writes the summary as indented JSON, whole or not at all.
     ///
@@ -100,11 +103,7 @@ impl Summary {
     /// # Errors
     /// When it can't be read, or is no summary.
     pub fn read(path: &Path) -> Result<Self, RunError> {
-        let text = fs::read_to_string(path).map_err(|error| RunError::File {
-            action: "read",
-            path: path.to_owned(),
-            error,
-        })?;
+        let text = read_own(path, BYTES)?;
         serde_json::from_str(&text)
             .map_err(|error| RunError::Summary { path: path.to_owned(), error })
     }

@@ -3,17 +3,20 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io,
+    io::{self, Read as _},
     path::Path,
 };
 
 use sha2::{Digest, Sha256};
 
-use crate::{RunError, write_atomically};
+use crate::{RunError, own::open_own, write_atomically};
 
 /// The file of a checkpoint with the SHA-256 of all its other files, in the form that `sha256sum --check`
 /// reads. It lies in `trainer`, because a person who gives the model away has no use for it.
 pub const SUMS: &str = "trainer/SHA256SUMS";
+
+/// The most bytes of [`SUMS`].
+const BYTES: u64 = 16 << 20;
 
 /// Writes [`SUMS`] into `folder`, which has a folder `trainer` and is complete: no file of the checkpoint is
 /// added later.
@@ -54,7 +57,12 @@ pub fn sums_of(folder: &Path) -> Result<Vec<(String, String)>, RunError> {
 pub fn find_damage(folder: &Path) -> Result<Option<(String, String)>, RunError> {
     let damaged = |name: &str, problem: &str| Ok(Some((name.to_owned(), problem.to_owned())));
     let path = folder.join(SUMS);
-    let text = match fs::read(&path) {
+    let read = || {
+        let mut bytes = Vec::new();
+        open_own(&path)?.take(BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let text = match read() {
         Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
         Err(error) if is_absent(&error) => return Ok(None),
         Err(error) => return Err(RunError::File { action: "read", path, error }),
@@ -93,6 +101,10 @@ fn end(count: usize) -> String {
 
 fn sum(path: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
+    // Opening a pipe would wait for somebody to write into it. A link is as good as the file that it leads to.
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+        return Err(io::Error::other("it is no ordinary file"));
+    }
     io::copy(&mut File::open(path)?, &mut hash)?;
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

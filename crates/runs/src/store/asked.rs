@@ -6,7 +6,11 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 use firebrick_core::{Step, Verdict};
 use rusqlite::{OptionalExtension, Row, Rows, params, types::ToSql};
 
-use super::{Store, number, signed, unsigned};
+use super::{
+    Store, number,
+    opened::{NAME, short},
+    signed, unsigned,
+};
 use crate::RunError;
 
 /// The completions that are asked for.
@@ -59,7 +63,7 @@ impl Store {
     /// When it can't be read.
     pub fn last_step(&self) -> Result<Step, RunError> {
         let sql = "SELECT coalesce(max(step), 0) FROM metrics WHERE step BETWEEN 0 AND 1 << 53";
-        let last = self.connection.query_row(sql, [], |row| row.get(0));
+        let last = self.connection().query_row(sql, [], |row| row.get(0));
         last.map(unsigned).map_err(self.fault("read"))
     }
 
@@ -78,7 +82,7 @@ impl Store {
         );
         let (first, last) = (signed(*steps.start()), signed(*steps.end()));
         let read = || {
-            let mut query = self.connection.prepare(&sql)?;
+            let mut query = self.connection().prepare(&sql)?;
             let mut asked: Vec<&dyn ToSql> = vec![&first, &last];
             asked.extend(names.iter().map(|name| name as &dyn ToSql));
             by_name(query.query(&asked[..])?)
@@ -109,7 +113,7 @@ impl Store {
              GROUP BY group_id ORDER BY step DESC, source DESC, draw LIMIT ?3"
         );
         let read = || {
-            let mut query = self.connection.prepare(&sql)?;
+            let mut query = self.connection().prepare(&sql)?;
             let asked = params![signed(*steps.start()), signed(*steps.end()), most as i64];
             query.query_map(asked, judged)?.collect::<rusqlite::Result<Vec<_>>>()
         };
@@ -126,7 +130,7 @@ impl Store {
             let sql = "SELECT source, step, prompt, reference, text, coalesce(verdict, ''), coalesce(extracted, '') \
                        FROM groups JOIN completions USING (group_id) \
                        WHERE source = ?1 AND step = ?2 AND (verdict = 'right') = ?3 LIMIT 1";
-            let mut query = self.connection.prepare_cached(sql)?;
+            let mut query = self.connection().prepare_cached(sql)?;
             query.query_row(params![source, signed(step), right], judged).optional()
         };
         let both = [true, false].into_iter().filter_map(|right| read(right).transpose());
@@ -143,7 +147,7 @@ impl Store {
                    WHERE source = 'train' AND step BETWEEN ?1 AND ?2";
         let asked = [signed(*steps.start()), signed(*steps.end())];
         let row = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
-        self.connection.query_row(sql, asked, row).map_err(self.fault("read"))
+        self.connection().query_row(sql, asked, row).map_err(self.fault("read"))
     }
 
     /// Tells whether a person was told a line with these words since the run's settings were last changed.
@@ -153,7 +157,7 @@ impl Store {
     pub fn was_told(&self, words: &str) -> Result<bool, RunError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM events WHERE instr(text, ?1) > 0 AND rowid > \
                    (SELECT coalesce(max(rowid), 0) FROM events WHERE text LIKE 'now with %'))";
-        self.connection.query_row(sql, [words], |row| row.get(0)).map_err(self.fault("read"))
+        self.connection().query_row(sql, [words], |row| row.get(0)).map_err(self.fault("read"))
     }
 
     /// Returns the answer that was given most often in training during these steps.
@@ -170,7 +174,7 @@ impl Store {
             let (completions, references) = (unsigned(row.get(1)?), unsigned(row.get(2)?));
             Ok(Given { answer: row.get(0)?, completions, references })
         };
-        let read = || self.connection.prepare(sql)?.query_map(asked, row)?.next().transpose();
+        let read = || self.connection().prepare(sql)?.query_map(asked, row)?.next().transpose();
         read().map_err(self.fault("read"))
     }
 }
@@ -180,7 +184,7 @@ pub(super) fn by_name(mut rows: Rows<'_>) -> rusqlite::Result<BTreeMap<String, V
     let mut series: BTreeMap<String, Vec<(Step, f64)>> = BTreeMap::new();
     while let Some(row) = rows.next()? {
         let point = (unsigned(row.get(1)?), number(row.get(2)?));
-        series.entry(row.get(0)?).or_default().push(point);
+        series.entry(short(row, 0, NAME)?).or_default().push(point);
     }
     Ok(series)
 }

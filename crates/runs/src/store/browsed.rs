@@ -5,7 +5,12 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 use firebrick_core::{Completion, Step};
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::{Store, asked::by_name, signed, unsigned};
+use super::{
+    Store,
+    asked::by_name,
+    opened::{LINE, lossy, short},
+    signed, unsigned,
+};
 use crate::RunError;
 
 /// A line that a person was told.
@@ -94,7 +99,7 @@ impl Store {
         let read = || {
             let sql = "SELECT name, step, CASE WHEN typeof(value) IN ('real', 'integer') THEN value END FROM metrics \
                        WHERE step BETWEEN ?1 AND ?2 AND step < 1 << 53 ORDER BY step";
-            let mut query = self.connection.prepare_cached(sql)?;
+            let mut query = self.connection().prepare_cached(sql)?;
             by_name(query.query([signed(*steps.start()), signed(*steps.end())])?)
         };
         read().map_err(self.fault("read"))
@@ -107,7 +112,7 @@ impl Store {
     pub fn steps(&self, from: Step, most: usize) -> Result<Vec<Step>, RunError> {
         let read = || {
             let sql = "SELECT DISTINCT step FROM metrics WHERE step >= ?1 AND step < 1 << 53 ORDER BY step LIMIT ?2";
-            let mut query = self.connection.prepare_cached(sql)?;
+            let mut query = self.connection().prepare_cached(sql)?;
             let steps =
                 query.query_map([signed(from), most as i64], |row| row.get(0).map(unsigned))?;
             steps.collect::<rusqlite::Result<Vec<_>>>()
@@ -122,9 +127,13 @@ impl Store {
     pub fn told(&self, known: usize) -> Result<Vec<Told>, RunError> {
         let read = || {
             let sql = "SELECT time, step, text FROM events ORDER BY rowid LIMIT -1 OFFSET ?1";
-            let mut query = self.connection.prepare_cached(sql)?;
+            let mut query = self.connection().prepare_cached(sql)?;
             let told = |row: &Row<'_>| {
-                Ok(Told { time: row.get(0)?, step: unsigned(row.get(1)?), text: row.get(2)? })
+                Ok(Told {
+                    time: row.get(0)?,
+                    step: unsigned(row.get(1)?),
+                    text: short(row, 2, LINE)?,
+                })
             };
             query.query_map([known as i64], told)?.collect::<rusqlite::Result<Vec<_>>>()
         };
@@ -138,7 +147,7 @@ impl Store {
     pub fn extent(&self) -> Result<(u64, u64), RunError> {
         let sql = "SELECT (SELECT count(*) FROM metrics), (SELECT count(*) FROM events)";
         let both = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
-        self.connection.query_row(sql, [], both).map_err(self.fault("read"))
+        self.connection().query_row(sql, [], both).map_err(self.fault("read"))
     }
 
     /// Counts the groups that were sampled in `step` so far, for training or for the evaluation of that name.
@@ -147,7 +156,8 @@ impl Store {
     /// When they can't be counted.
     pub fn sampled(&self, source: &str, step: Step) -> Result<u64, RunError> {
         let sql = "SELECT count(*) FROM groups WHERE source = ?1 AND step = ?2";
-        let count = self.connection.query_row(sql, params![source, signed(step)], |row| row.get(0));
+        let count =
+            self.connection().query_row(sql, params![source, signed(step)], |row| row.get(0));
         count.map(unsigned).map_err(self.fault("read"))
     }
 
@@ -157,7 +167,7 @@ impl Store {
     /// When they can't be counted.
     pub fn completions(&self) -> Result<u64, RunError> {
         let count =
-            self.connection.query_row("SELECT count(*) FROM completions", [], |row| row.get(0));
+            self.connection().query_row("SELECT count(*) FROM completions", [], |row| row.get(0));
         count.map(unsigned).map_err(self.fault("read"))
     }
 
@@ -206,7 +216,7 @@ impl Store {
         };
         let mut read = || {
             let (mut groups, mut completions) =
-                (self.connection.prepare(groups)?, self.connection.prepare(completions)?);
+                (self.connection().prepare(groups)?, self.connection().prepare(completions)?);
             for group in groups.query_map([], group)? {
                 let group = group?;
                 let of_group = completions.query_map([group.id], listed)?;
@@ -229,7 +239,7 @@ impl Store {
             Ok(Written { text: lossy(row, 0)?, extracted: lossy(row, 1)?, parts: row.get(2)? })
         };
         let read = || {
-            let mut query = self.connection.prepare_cached(sql)?;
+            let mut query = self.connection().prepare_cached(sql)?;
             query.query_row(params![group, signed(completion)], written).optional()
         };
         read().map_err(self.fault("read"))
@@ -243,7 +253,7 @@ impl Store {
     pub fn tokens(&self, group: i64) -> Result<Option<Vec<Completion>>, RunError> {
         let sql = "SELECT completions FROM sampled WHERE group_id = ?1";
         let read = || {
-            let mut query = self.connection.prepare_cached(sql)?;
+            let mut query = self.connection().prepare_cached(sql)?;
             query.query_row([group], |row| row.get::<_, String>(0)).optional()
         };
         let tokens = read().map_err(self.fault("read"))?;
@@ -261,7 +271,7 @@ impl Store {
         }
         let sql = "SELECT ratios, entropies FROM trained WHERE group_id = ?1 AND completion = ?2";
         let read = || {
-            let mut query = self.connection.prepare_cached(sql)?;
+            let mut query = self.connection().prepare_cached(sql)?;
             let lists = |row: &Row<'_>| {
                 Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<String>>(1)?))
             };
@@ -288,7 +298,7 @@ impl Store {
         let sql = "SELECT step, avg(verdict = 'right') FROM groups JOIN completions USING (group_id) \
                    WHERE source = ?1 AND verdict <> 'error' GROUP BY group_id ORDER BY step, draw";
         let read = || {
-            let mut query = self.connection.prepare_cached(sql)?;
+            let mut query = self.connection().prepare_cached(sql)?;
             let mut rows = query.query([source])?;
             let mut shares: BTreeMap<Step, Vec<f64>> = BTreeMap::new();
             while let Some(row) = rows.next()? {
@@ -298,10 +308,4 @@ impl Store {
         };
         read().map_err(self.fault("read"))
     }
-}
-
-/// Reads a text, and replaces bytes that are not UTF-8.
-fn lossy(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
-    let bytes = row.get_ref(column)?.as_bytes()?;
-    Ok(String::from_utf8_lossy(bytes).into_owned())
 }

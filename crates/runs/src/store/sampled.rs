@@ -50,7 +50,7 @@ impl Store {
     /// When it can't be read.
     pub fn last_sampled(&self) -> Result<Option<Step>, RunError> {
         let sql = "SELECT max(step) FROM groups JOIN sampled USING (group_id)";
-        let last = self.connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0));
+        let last = self.connection().query_row(sql, [], |row| row.get::<_, Option<i64>>(0));
         Ok(last.map_err(self.fault("read"))?.map(unsigned))
     }
 
@@ -69,7 +69,7 @@ impl Store {
         let read = || {
             let sql = "SELECT completions FROM groups JOIN sampled USING (group_id) WHERE source = ?1 \
                        AND step = ?2 AND draw = ?3 AND prompt_id = ?4 AND request = ?5";
-            let mut query = self.connection.prepare_cached(sql)?;
+            let mut query = self.connection().prepare_cached(sql)?;
             let key = params![source, signed(step), signed(draw), signed(prompt), request];
             query.query_row(key, |row| row.get::<_, String>(0)).optional()
         };
@@ -174,7 +174,7 @@ impl Store {
     /// Counts the bytes of the database that hold something.
     fn bytes(&self) -> Result<u64, RunError> {
         let ask = |name: &str| {
-            self.connection
+            self.connection()
                 .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
                 .map_err(self.fault("read"))
         };

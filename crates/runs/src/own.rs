@@ -1,0 +1,147 @@
+//! Files of a run's folder, read with a bound and without a way out of the folder.
+//!
+//! A run may be a stranger's. A link among its files may lead to a private file, which would end up in a page that is
+//! passed on. Opening a pipe waits for somebody to write into it, and a device may never end.
+
+use std::{
+    fs::{self, File, Metadata},
+    io::{self, Read as _},
+    path::Path,
+};
+
+use crate::RunError;
+
+/// The most bytes of a run's `recipe.toml`, as of any recipe.
+pub const RECIPE_BYTES: u64 = 1 << 20;
+
+/// Opens a file that a run has written.
+///
+/// # Errors
+/// When it can't be opened, or is a link, a folder, a pipe or a device.
+pub fn open_own(path: &Path) -> io::Result<File> {
+    let metadata = fs::symlink_metadata(path)?;
+    match what_else(&metadata) {
+        None => File::open(path),
+        Some("a folder") => {
+            Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder, expected a file"))
+        }
+        Some(other) => Err(not_ordinary(other)),
+    }
+}
+
+/// Reads the text of a file that a run has written, of at most `most` bytes.
+///
+/// # Errors
+/// As for [`open_own`], and when the file is longer or is not UTF-8.
+pub fn read_own(path: &Path, most: u64) -> Result<String, RunError> {
+    let read = || {
+        let mut text = String::new();
+        // A file may grow while it is read.
+        let length = open_own(path)?.take(most + 1).read_to_string(&mut text)?;
+        match length as u64 > most {
+            true => Err(io::Error::other(format!("it is larger than {most} bytes"))),
+            false => Ok(text),
+        }
+    };
+    read().map_err(|error| RunError::File { action: "read", path: path.to_owned(), error })
+}
+
+/// Reads the `recipe.toml` in the folder of a run.
+///
+/// # Errors
+/// As for [`read_own`].
+pub fn recipe_text(run: &Path) -> Result<String, RunError> {
+    read_own(&run.join("recipe.toml"), RECIPE_BYTES)
+}
+
+/// Checks that what is at `path`, if anything, is an ordinary file.
+pub(crate) fn check_ordinary(path: &Path) -> Result<(), RunError> {
+    let error = match fs::symlink_metadata(path) {
+        Ok(metadata) => match what_else(&metadata) {
+            None => return Ok(()),
+            Some(other) => not_ordinary(other),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => error,
+    };
+    Err(RunError::File { action: "open", path: path.to_owned(), error })
+}
+
+/// Names the thing that is no ordinary file; `None` for an ordinary file.
+fn what_else(metadata: &Metadata) -> Option<&'static str> {
+    let kind = metadata.file_type();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt as _;
+        if kind.is_fifo() {
+            return Some("a pipe");
+        }
+        if kind.is_char_device() || kind.is_block_device() {
+            return Some("a device");
+        }
+        if kind.is_socket() {
+            return Some("a socket");
+        }
+    }
+    match () {
+        () if kind.is_file() => None,
+        () if kind.is_symlink() => Some("a link"),
+        () if kind.is_dir() => Some("a folder"),
+        () => Some("no file"),
+    }
+}
+
+fn not_ordinary(other: &str) -> io::Error {
+    let next = match other {
+        "a link" => "; links in a run's folder are not followed: put the file itself there",
+        _ => "",
+    };
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("it is {other}, expected an ordinary file{next}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_its_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("summary.json");
+        fs::write(&path, "four").unwrap();
+        assert_eq!(read_own(&path, 4).unwrap(), "four");
+        let error = read_own(&path, 3).unwrap_err().to_string();
+        assert!(error.contains("it is larger than 3 bytes"), "{error}");
+        assert!(read_own(folder.path(), 3).unwrap_err().to_string().contains("it is a folder"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn no_file_of_a_run_leads_out_of_it_or_waits() {
+        use std::{os::unix::fs::symlink, process::Command};
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("private"), "a secret").unwrap();
+        symlink(path("private"), path("link")).unwrap();
+        symlink("/dev/zero", path("endless")).unwrap();
+        symlink(path("nowhere"), path("dangling")).unwrap();
+        assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        for (name, kind) in [
+            ("link", "a link"),
+            ("endless", "a link"),
+            ("dangling", "a link"),
+            ("pipe", "a pipe"),
+            ("socket", "a socket"),
+        ] {
+            let error = read_own(&path(name), 10).unwrap_err().to_string();
+            assert!(error.contains(&format!("it is {kind}")), "{error}");
+            assert!(check_ordinary(&path(name)).is_err(), "{name}");
+        }
+        assert!(read_own(Path::new("/dev/zero"), 10).unwrap_err().to_string().contains("a device"));
+        assert!(check_ordinary(&path("absent")).is_ok());
+    }
+}
