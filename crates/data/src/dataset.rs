@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    ColumnNames, DataError, Part, Problem, Row,
+    ColumnNames, DataError, Part, Problem, Row, folder,
     jsonl::JsonlRows,
     parquet::ParquetRows,
     part::{data_files, splits},
@@ -132,8 +132,7 @@ fn open(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Row, DataError>>>,
 
 fn begins_with(path: &Path, bytes: &[u8; 4]) -> bool {
     let mut start = [0; 4];
-    let read =
-        fs::File::open(path).and_then(|mut file| io::Read::read_exact(&mut file, &mut start));
+    let read = folder::open(path).and_then(|mut file| io::Read::read_exact(&mut file, &mut start));
     read.is_ok() && start == *bytes
 }
 

@@ -41,6 +41,20 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, DataError> {
     fs::read(path).map(Some).map_err(error)
 }
 
+/// Opens a file with rows. Links are followed, as the cache of the Hub needs it.
+///
+/// # Errors
+/// When it can't be opened, or is neither a file nor a folder.
+pub(crate) fn open(path: &Path) -> io::Result<fs::File> {
+    let metadata = fs::metadata(path)?;
+    match metadata.is_file() || metadata.is_dir() {
+        true => fs::File::open(path),
+        false => Err(io::Error::other(
+            "it is a pipe, a socket or a device, expected a file: write its rows into one",
+        )),
+    }
+}
+
 /// Reads a file in a model folder as text. Returns `None` if there is no such file.
 pub(crate) fn read_text(path: &Path) -> Result<Option<String>, DataError> {
     let Some(bytes) = read(path)? else { return Ok(None) };

@@ -9,7 +9,11 @@ use std::{
 
 use serde_json::{Map, Value};
 
-use crate::{DataError, Place, Row, folder::json_error, number};
+use crate::{
+    DataError, Place, Row,
+    folder::{self, json_error},
+    number,
+};
 
 /// The longest line that is read. A prompt has a few kilobytes. Without a limit, a file without line ends would be
 /// read whole.
@@ -36,7 +40,7 @@ impl JsonlRows {
     pub(crate) fn open(path: &Path) -> Result<Self, DataError> {
         let path = path.to_owned();
         let file =
-            File::open(&path).map_err(|source| DataError::Read { path: path.clone(), source })?;
+            folder::open(&path).map_err(|source| DataError::Read { path: path.clone(), source })?;
         Ok(JsonlRows {
             file: path.as_path().into(),
             path,

@@ -5,7 +5,6 @@ mod pages;
 
 use std::{
     any::Any,
-    fs::File,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::Arc,
@@ -18,7 +17,7 @@ use parquet::{
 };
 use serde_json::{Map, Value};
 
-use crate::{DataError, Place, Row, number};
+use crate::{DataError, Place, Row, folder, number};
 
 /// The rows of a Parquet file, one at a time, as the lines of a JSON Lines file would give them:
 /// lists and structs nested, dates as texts.
@@ -35,7 +34,7 @@ impl ParquetRows {
     pub(crate) fn open(path: &Path) -> Result<Self, DataError> {
         let read = |source| DataError::Read { path: path.to_owned(), source };
         let damaged = |problem| DataError::Parquet { path: path.to_owned(), row: None, problem };
-        let mut file = File::open(path).map_err(read)?;
+        let mut file = folder::open(path).map_err(read)?;
         let size = file.metadata().map_err(read)?.len();
         let metadata = footer::read(&mut file, size)
             .and_then(|footer| guarded(|| ParquetMetaDataReader::decode_metadata(&footer)));

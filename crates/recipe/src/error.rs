@@ -113,8 +113,20 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Makes a problem of the TOML parser's own error.
-    pub(crate) fn syntax(error: &toml::de::Error) -> Self {
+    /// Makes a problem of the TOML parser's own error in `text`.
+    pub(crate) fn syntax(error: &toml::de::Error, text: &str) -> Self {
+        // The parser does not say where a key has too many parts.
+        if error.message().contains("recurs")
+            && let Some(span) = too_deep(text)
+        {
+            return Problem {
+                span,
+                keys: Vec::new(),
+                message: format!("keys or brackets are nested more than {DEEPEST} deep"),
+                label: "here".into(),
+                help: Some("a recipe has tables in tables, and nothing deeper".into()),
+            };
+        }
         Problem {
             span: error.span().unwrap_or_default(),
             keys: Vec::new(),
@@ -123,6 +135,58 @@ impl Problem {
             help: None,
         }
     }
+}
+
+/// The most levels of brackets that the TOML parser reads. A key has fewer parts.
+const DEEPEST: usize = 80;
+
+/// Finds the first bracket, or the first key, that is nested too deeply for the TOML parser.
+fn too_deep(text: &str) -> Option<Range<usize>> {
+    let bytes = text.as_bytes();
+    let (mut at, mut depth, mut dots, mut key) = (0, 0_usize, 0, 0);
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'#' => {
+                at += bytes[at..].iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len() - at)
+            }
+            b'"' | b'\'' => {
+                at = end_of_string(bytes, at);
+                continue;
+            }
+            b'[' | b'{' if depth == DEEPEST => return Some(at..at + 1),
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b'.' => dots += 1,
+            _ => {}
+        }
+        if dots == DEEPEST - 1 {
+            return Some(key..at);
+        }
+        if matches!(bytes.get(at), Some(b'[' | b'{' | b']' | b'}' | b'=' | b',' | b'\n')) {
+            (dots, key) = (0, at + 1);
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Returns the place behind the string that begins at `at`.
+fn end_of_string(bytes: &[u8], at: usize) -> usize {
+    let quote = bytes[at];
+    let long = [quote; 3];
+    let is_long = bytes[at..].starts_with(&long);
+    let mut end = at + if is_long { 3 } else { 1 };
+    while let Some(&byte) = bytes.get(end) {
+        match byte {
+            b'\\' if quote == b'"' => end += 1,
+            b'\n' if !is_long => return end,
+            _ if is_long && bytes[end..].starts_with(&long) => return end + 3,
+            _ if !is_long && byte == quote => return end + 1,
+            _ => {}
+        }
+        end += 1;
+    }
+    end
 }
 
 /// The text that problems point into.
@@ -193,4 +257,29 @@ fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let line = head.matches('\n').count() + 1;
     let column = head.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     (line, column)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_nested_too_deeply_is_shown_where_it_is() {
+        let place = |text: &str| match crate::Recipe::parse(Path::new("a.toml"), text, &[]) {
+            Err(RecipeError::Invalid(fault)) => {
+                assert!(fault.to_string().contains("80 deep"), "{fault}");
+                fault.label.unwrap().span.start
+            }
+            other => panic!("{other:?}"),
+        };
+        let before = "a = \"[[.\\\"\" # [[[\nb = '''\n[[''' \n";
+        for (deep, at) in [
+            (format!("c = {}", "[".repeat(100)), 4 + 80),
+            (format!("c = {}", "{a=".repeat(100)), 4 + 3 * 80),
+            (format!("{}c = 1", "d . ".repeat(80)), 0),
+            (format!("[{}c]", "d.".repeat(90)), 1),
+        ] {
+            assert_eq!(place(&format!("{before}{deep}")), before.len() + at, "{deep}");
+        }
+    }
 }

@@ -42,7 +42,11 @@ mod shape;
 mod tables;
 pub mod yaml;
 
-use std::{fs::File, io::Read as _, path::Path};
+use std::{
+    fs::{self, File},
+    io::Read as _,
+    path::Path,
+};
 
 use schemars::{JsonSchema, Schema, generate::SchemaSettings, transform::RecursiveTransform};
 use serde::{Deserialize, Serialize};
@@ -202,7 +206,7 @@ impl Recipe {
     /// When the file can't be read, an override can't be applied, or the result is no valid recipe.
     pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, RecipeError> {
         let text =
-            text_of(path).map_err(|error| RecipeError::Read { path: path.to_owned(), error })?;
+            read_text(path).map_err(|error| RecipeError::Read { path: path.to_owned(), error })?;
         Recipe::load_text(path, &text, overrides)
     }
 
@@ -239,14 +243,14 @@ impl Recipe {
             let is_yaml =
                 yaml::parse(text).is_ok_and(|tree| tree.is_some_and(|it| it.is_mapping()));
             let help = is_yaml.then(|| "a recipe in YAML has a name that ends in .yaml".to_owned());
-            let problem = Problem::syntax(&error);
+            let problem = Problem::syntax(&error, text);
             let help = help.or_else(|| places::of_escape(text, problem.span.start));
             file.point(Problem { help, ..problem })
         })?;
         let effective = overrides::apply(text, overrides)?;
         let file = file.overridden(&effective, overrides);
-        let document =
-            DeTable::parse(&effective).map_err(|error| file.point(Problem::syntax(&error)))?;
+        let document = DeTable::parse(&effective)
+            .map_err(|error| file.point(Problem::syntax(&error, &effective)))?;
         let (recipe, name) = checked(path, document, &file)?;
         Ok(Loaded { recipe, text: effective, name })
     }
@@ -370,9 +374,19 @@ fn on_one_line(value: toml::Value) -> toml_edit::Value {
     }
 }
 
-/// Reads the text of a file of at most 1 MiB. A recipe has a few thousand bytes.
-fn text_of(path: &Path) -> std::io::Result<String> {
+/// Reads the text of a recipe or another configuration: an ordinary file of at most 1 MiB. A recipe has a few thousand
+/// bytes.
+///
+/// # Errors
+/// When it can't be read, is larger, or is no ordinary file.
+pub fn read_text(path: &Path) -> std::io::Result<String> {
     const MOST: u64 = 1 << 20;
+    // The path is looked at before it is opened, because opening a pipe waits for somebody to write into it.
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        let problem = "it is a pipe or a device, expected a file: write its text into one";
+        return Err(std::io::Error::other(problem));
+    }
     let mut text = String::new();
     File::open(path)?.take(MOST + 1).read_to_string(&mut text)?;
     match text.len() as u64 > MOST {
@@ -395,7 +409,7 @@ fn checked(
     let recipe = match recipe {
         Ok(recipe) => recipe,
         Err(error) => {
-            let syntax = || file.point(Problem::syntax(&error));
+            let syntax = || file.point(Problem::syntax(&error, ""));
             return Err(file.point_all(problems).unwrap_or_else(syntax));
         }
     };
