@@ -6,7 +6,7 @@ mod worth;
 
 use std::ops::RangeInclusive;
 
-use firebrick_core::Step;
+use firebrick_core::{Step, short_numbers};
 use firebrick_recipe::Recipe;
 use firebrick_runs::{Judged, RunError, Store};
 
@@ -80,7 +80,9 @@ pub fn diagnose(store: &Store, recipe: &Recipe) -> Result<Diagnosis, RunError> {
             Some(which) => store.judged(&recent, which, SHOWN)?,
             None => Vec::new(),
         };
-        findings.push(Finding { name, what, evidence, remedy, shown });
+        // A run that has come apart, or a stranger's, may have numbers of 300 digits.
+        let evidence = evidence.iter().map(|line| short_numbers(line)).collect();
+        findings.push(Finding { name, what: short_numbers(&what), evidence, remedy, shown });
     }
     let phases = [
         ("sampling", "time/rollout"),
@@ -109,7 +111,7 @@ pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunE
         let mark = format!("[{name}]");
         // Healthy runs learn the form of answers too.
         if name != "form" && !store.was_told(&mark)? {
-            lines.push(format!("{what} {mark} {remedy}"));
+            lines.push(format!("{} {mark} {remedy}", short_numbers(&what)));
         }
     }
     Ok(lines)

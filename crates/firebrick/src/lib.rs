@@ -48,7 +48,7 @@ pub use error::Error;
 pub use files::{Form, HuggingFace, Parameters, PolicyFiles};
 pub use parts::Part;
 pub use run::{HELDOUT_PROMPTS, INTERRUPTED, is_done, reason};
-pub use session::Session;
+pub use session::{Session, recipe_of_run};
 pub use thousands::thousands;
 pub use watch::{Example, Stage, Watcher};
 

@@ -8,11 +8,11 @@ use std::{
 use firebrick_core::{Detokenizer as _, Step};
 use firebrick_data::DateTime;
 use firebrick_models::PolicyModel as _;
+use firebrick_runs::read_own;
 use firebrick_train::{Moves, Sample, check_finite, global_norm};
 
 use crate::{
-    Error, device,
-    recipe::Recipe,
+    Error, device, recipe_of_run,
     source::Sources,
     wire::{Wired, wire},
 };
@@ -66,15 +66,11 @@ pub fn replay(
     sources: &Sources,
     now: DateTime,
 ) -> Result<Replay, Error> {
-    let file = |path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::File { path, source }
-    };
-    let text = fs::read_to_string(batch).map_err(file(batch))?;
+    let text = read_own(batch, BATCH_BYTES)?;
     let samples: Vec<Sample> = serde_json::from_str(&text)
         .map_err(|error| Error::Batch { path: batch.to_owned(), problem: error.to_string() })?;
     let run = batch.parent().filter(|run| !run.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let recipe = Recipe::read(run.join("recipe.toml"))?.recipe;
+    let recipe = recipe_of_run(run)?.recipe;
     let checkpoint = match checkpoint {
         Some(checkpoint) => checkpoint.to_owned(),
         None => newest(run, step_in(batch, "skipped-step-").unwrap_or(Step::MAX))?,
@@ -137,6 +133,9 @@ pub fn replay(
         Ok(Replay { checkpoint, whole, completions })
     })
 }
+
+/// The most bytes of a batch. One with 1,000 completions of 16,384 tokens has some 500 MB.
+const BATCH_BYTES: u64 = 4 << 30;
 
 /// Finds the newest checkpoint of the run in this folder that has done no more than `most` steps.
 fn newest(run: &Path, most: Step) -> Result<PathBuf, Error> {

@@ -7,7 +7,6 @@ mod save;
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -20,8 +19,8 @@ use firebrick_core::{Seed, Step, Tracker, WorkedExample};
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel;
 use firebrick_runs::{
-    Completions, HELDOUT, Heldout, Outcome, RunFolder, Seconds, Store, Summary, TRAIN,
-    TokensPerSecond, peak_rss_bytes, write_atomically,
+    Completions, HELDOUT, Heldout, Outcome, RunError, RunFolder, Seconds, Store, Summary, TRAIN,
+    TokensPerSecond, peak_rss_bytes, read_own, write_atomically,
 };
 use firebrick_train::{SamplingReport, StepReport, TrainError, Trainer, UpdateTotals};
 use rand::seq::IndexedRandom;
@@ -475,6 +474,9 @@ impl<M: PolicyModel> Run<M> {
     }
 }
 
+/// The most bytes of the progress of a checkpoint.
+const PROGRESS_BYTES: u64 = 16 << 20;
+
 /// Reads the progress of a checkpoint.
 ///
 /// # Errors
@@ -482,7 +484,10 @@ impl<M: PolicyModel> Run<M> {
 pub(crate) fn read_progress(checkpoint: &Path) -> Result<Progress, Error> {
     let path = checkpoint.join(TRAINER).join(PROGRESS);
     let damaged = |problem| Error::Progress { path: path.clone(), problem };
-    let text = fs::read_to_string(&path).map_err(|error| damaged(error.to_string()))?;
+    let text = read_own(&path, PROGRESS_BYTES).map_err(|error| match error {
+        RunError::File { error, .. } => damaged(error.to_string()),
+        other => damaged(other.to_string()),
+    })?;
     serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))
 }
 

@@ -15,7 +15,7 @@ use firebrick_data::{DateTime, Tokenizer};
 use firebrick_device::{Name, name_of};
 use firebrick_models::{Decoder, PolicyModel};
 use firebrick_rollout::RolloutEngine;
-use firebrick_runs::{RunFolder, Store, Summary, find_damage, write_atomically};
+use firebrick_runs::{RunFolder, Store, Summary, find_damage, recipe_text, write_atomically};
 use firebrick_train::{LrSchedule, Optimizer, PolicyLoss, Room};
 
 use crate::{
@@ -361,7 +361,7 @@ impl<M: PolicyModel> Session<M> {
             })?;
         watcher.end();
         // A new folder is made last, so that it is not made if anything before is wrong.
-        let (folder, damaged, changes) = match earlier {
+        let (mut folder, damaged, changes) = match earlier {
             Some(earlier) => (earlier.folder, earlier.damaged, earlier.changes),
             None => (RunFolder::create(&runs, &name)?, Vec::new(), Vec::new()),
         };
@@ -371,7 +371,9 @@ impl<M: PolicyModel> Session<M> {
         }
         wired.trainer.restore_room();
         write_atomically(&folder.recipe(), text.as_bytes())?;
+        let had_record = folder.database().exists();
         let mut store = Store::open(&folder.database())?;
+        folder.guard_record();
         store.set_info(HELDOUT_PROMPTS, &wired.heldout.len().to_string())?;
         store.set_info(ENDED, "")?;
         let read = wired.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
@@ -383,6 +385,12 @@ impl<M: PolicyModel> Session<M> {
             // it.
             let aside = folder.set_aside(step)?;
             notes.push(format!("{problem}; the checkpoint is in {} now", aside.display()));
+        }
+        if resume && !had_record {
+            notes.push(format!(
+                "{} is missing: the record begins anew, without the earlier steps",
+                folder.database().display()
+            ));
         }
         match &checkpoint {
             Some((step, path)) => {
@@ -482,7 +490,7 @@ impl Earlier {
         if let (None, Some((_, newest))) = (&checkpoint, damaged.first()) {
             return Err(Error::AllDamaged { newest: newest.clone() });
         }
-        let before = Recipe::read(folder.recipe())?.recipe;
+        let before = recipe_of_run(folder.path())?.recipe;
         let changes = changes(&before, &loaded.recipe);
         // Before the first checkpoint any change can be followed.
         let refused = changes.iter().filter(|change| change.refused() && checkpoint.is_some());
@@ -492,4 +500,13 @@ impl Earlier {
             false => Err(Error::Changed { run: folder.path().into(), changes: refused }),
         }
     }
+}
+
+/// Reads the recipe that the run in `folder` keeps. It has to be a file of that folder, and no link out of it.
+///
+/// # Errors
+/// When it can't be read, or is no valid recipe.
+pub fn recipe_of_run(folder: &Path) -> Result<Loaded> {
+    let text = recipe_text(folder)?;
+    Ok(Recipe::load_text(&folder.join("recipe.toml"), &text, &[])?)
 }
