@@ -212,6 +212,7 @@ pub(crate) fn short(value: f64) -> String {
     };
     match value.abs() {
         0.0 => "0".into(),
+        size if size >= 1e12 => format!("{value:.1e}").replace(".0e", "e"),
         size if size >= 1e6 => format!("{}M", tidy(value / 1e6)),
         size if size >= 1e4 => format!("{}k", tidy(value / 1e3)),
         size if size >= 1e-2 => tidy(value),

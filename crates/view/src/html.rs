@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use firebrick_core::is_unseen;
+
 /// Escapes a text, so that it is read as text in an element and in a quoted attribute. Control characters, and
 /// characters that turn the direction of writing, are shown and not obeyed.
 pub(crate) fn text(text: &str) -> String {
@@ -18,12 +20,7 @@ pub(crate) fn text(text: &str) -> String {
                 safe.push(char::from_u32(0x2400 + u32::from(letter)).unwrap_or('\u{fffd}'));
             }
             '\x7f' => safe.push('\u{2421}'),
-            '\u{80}'..='\u{9f}'
-            | '\u{61c}'
-            | '\u{200e}'
-            | '\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}' => {
+            letter if is_unseen(letter) => {
                 let _ = write!(safe, "‹U+{:04X}›", u32::from(letter));
             }
             _ => safe.push(letter),

@@ -1,6 +1,6 @@
 //! The parts of the page of runs that change while the runs go on. A browser asks for them.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use serde_json::json;
 
@@ -20,7 +20,20 @@ pub(crate) struct Live {
     /// lists are longer.
     indices: VecDeque<Index>,
     next: u64,
+    /// The parts that were made last, with the version of the runs that they are of. Many readers at once get one
+    /// text.
+    made: Vec<Made>,
 }
+
+/// A part of the page of a version of the runs.
+struct Made {
+    part: &'static str,
+    version: String,
+    text: Arc<str>,
+}
+
+/// The parts that are kept as they were made.
+const KEPT: [&str; 4] = ["", "curves", "findings", "index"];
 
 /// The number of lists that are kept.
 const INDICES: usize = 4;
@@ -30,7 +43,7 @@ const JSON: &str = "application/json";
 
 impl Live {
     pub(crate) fn new(runs: Vec<Run>, book: Option<String>) -> Self {
-        Live { runs, book, indices: VecDeque::new(), next: 0 }
+        Live { runs, book, indices: VecDeque::new(), next: 0, made: Vec::new() }
     }
 
     /// Returns a part of the page with its media type; `None` if there is no such part.
@@ -38,14 +51,13 @@ impl Live {
         &mut self,
         part: &str,
         query: &str,
-    ) -> Result<Option<(&'static str, String)>, ViewError> {
-        let book = self.book.as_deref();
+    ) -> Result<Option<(&'static str, Arc<str>)>, ViewError> {
+        if let Some(part) = KEPT.into_iter().find(|kept| *kept == part) {
+            let kind = if part == "index" { JSON } else { HTML };
+            return Ok(Some((kind, self.kept(part)?)));
+        }
         Ok(Some(match part {
-            "" => (HTML, page(&self.runs, book, Some(&self.version()?), "")?),
-            "state" => (JSON, self.state()?),
-            "curves" => (HTML, curves(&self.runs, book)?),
-            "findings" => (HTML, findings(&self.runs, book)?),
-            "index" => (JSON, self.index()?),
+            "state" => (JSON, self.state()?.into()),
             _ => {
                 let number = part.strip_prefix("block/").and_then(|number| number.parse().ok());
                 let id = query.strip_prefix("id=").and_then(|id| id.parse::<u64>().ok());
@@ -54,11 +66,35 @@ impl Live {
                     return Ok(None);
                 };
                 match index.block(&self.runs, number)? {
-                    Some(block) => (JSON, json(&block)),
+                    Some(block) => (JSON, json(&block).into()),
                     None => return Ok(None),
                 }
             }
         }))
+    }
+
+    /// Returns a part of the page, made anew if the runs have gone on since it was made.
+    fn kept(&mut self, part: &'static str) -> Result<Arc<str>, ViewError> {
+        let version = format!("{} {}", self.version()?, self.rows()?);
+        let made = self.made.iter().find(|made| made.part == part && made.version == version);
+        if let Some(made) = made {
+            return Ok(Arc::clone(&made.text));
+        }
+        self.made.retain(|made| made.part != part);
+        let book = self.book.as_deref();
+        let text: Arc<str> = match part {
+            "curves" => curves(&self.runs, book)?,
+            "findings" => findings(&self.runs, book)?,
+            "index" => self.index()?,
+            _ => page(&self.runs, book, Some(&self.version()?), "")?,
+        }
+        .into();
+        self.made.push(Made { part, version, text: Arc::clone(&text) });
+        Ok(text)
+    }
+
+    fn rows(&self) -> Result<u64, ViewError> {
+        self.runs.iter().map(|run| Ok(run.store.completions()?)).sum()
     }
 
     fn index(&mut self) -> Result<String, ViewError> {
@@ -73,13 +109,12 @@ impl Live {
     }
 
     fn state(&self) -> Result<String, ViewError> {
-        let (mut going, mut rows) = (false, 0);
+        let mut going = false;
         for run in &self.runs {
             going |= run.ended()?.is_none();
-            rows += run.store.completions()?;
         }
         let state = json!({
-            "version": self.version()?, "rows": rows, "status": status(&self.runs)?, "going": going,
+            "version": self.version()?, "rows": self.rows()?, "status": status(&self.runs)?, "going": going,
         });
         Ok(state.to_string())
     }

@@ -163,13 +163,22 @@ fn recipes(runs: &[Run]) -> String {
                  compared.</p>"
         }
     }
-    for run in runs.iter().filter(|run| !run.recipe.is_empty()) {
-        let _ = write!(
-            page,
-            "<details><summary><code>recipe.toml</code> of {}</summary><pre>{}</pre></details>",
-            html::text(&run.name),
-            html::text(&run.recipe)
-        );
+    for run in runs {
+        let name = html::text(&run.name);
+        match &run.recipe {
+            Ok(recipe) if recipe.is_empty() => {}
+            Ok(recipe) => {
+                let _ = write!(
+                    page,
+                    "<details><summary><code>recipe.toml</code> of {name}</summary><pre>{}</pre></details>",
+                    html::text(recipe)
+                );
+            }
+            Err(problem) => {
+                let problem = html::text(problem);
+                let _ = write!(page, "<p>The recipe of {name} is not shown: {problem}.</p>");
+            }
+        }
     }
     page
 }

@@ -9,8 +9,8 @@ use std::{
 use firebrick::{
     Recipe, Step,
     diagnose::{Diagnosis, ENDED, diagnose},
-    reason,
-    runs::Store,
+    reason, recipe_of_run,
+    runs::{Store, recipe_text},
 };
 use firebrick_train::interval;
 
@@ -28,8 +28,8 @@ pub struct Run {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     pub(crate) store: Store,
-    /// The text of the recipe as the run keeps it.
-    pub(crate) recipe: String,
+    /// The text of the recipe as the run keeps it, or the reason why it can't be read.
+    pub(crate) recipe: Result<String, String>,
     pieces: OnceCell<Pieces>,
     find_pieces: Option<Box<dyn Fn() -> Option<Pieces> + Send>>,
     /// The confidence intervals that were computed, by the steps of their evaluations.
@@ -48,7 +48,10 @@ impl Run {
         }
         let store = Store::open_to_ask(&database)?;
         // A program that trains from its own parts need not write a recipe.
-        let recipe = std::fs::read_to_string(folder.join("recipe.toml")).unwrap_or_default();
+        let recipe = match folder.join("recipe.toml").symlink_metadata() {
+            Ok(_) => recipe_text(folder).map_err(|error| error.to_string()),
+            Err(_) => Ok(String::new()),
+        };
         let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
         let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
         Ok(Run {
@@ -102,7 +105,7 @@ impl Run {
 
     /// Returns the recipe's settings, if the recipe can be read.
     pub(crate) fn settings(&self) -> Option<Recipe> {
-        Recipe::read(self.folder.join("recipe.toml")).ok().map(|loaded| loaded.recipe)
+        recipe_of_run(&self.folder).ok().map(|loaded| loaded.recipe)
     }
 
     /// Returns the reason why the run's last process ended; `None` while the process goes on, or if it could not

@@ -4,13 +4,14 @@ use std::{
     io::{self, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use firebrick_core::printable_lines;
 use rand::RngExt as _;
 
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
 /// nobody gets the page without knowing the address. Nothing else is served.
 ///
 /// The server speaks as much HTTP as that takes: it reads the head of a GET or HEAD request, answers, and closes
-/// the connection. It never reads a body, and drops slow clients.
+/// the connection. It never reads a body, drops slow readers, and gives their place to others who wait.
 pub struct Watched {
     listener: TcpListener,
     address: SocketAddr,
@@ -31,8 +32,11 @@ pub struct Watched {
     live: Arc<Mutex<Live>>,
 }
 
-/// The number of requests that are answered at once. Further ones are closed.
+/// The number of requests that are answered at once.
 const AT_ONCE: usize = 32;
+
+/// The number of connections whose requests have not come yet.
+const ASKING: usize = 128;
 
 /// The largest head of a request, in bytes.
 const HEAD: usize = 16 << 10;
@@ -42,6 +46,21 @@ const TO_ASK: Duration = Duration::from_secs(5);
 
 /// The time that a browser may take to read the next part of an answer.
 const TO_READ: Duration = Duration::from_secs(20);
+
+/// The time that a browser may take to read an answer.
+const TO_READ_ALL: Duration = Duration::from_secs(60);
+
+/// The bytes of an answer that are written at once.
+const PART: usize = 64 << 10;
+
+/// The most bytes of all answers that are being read. An answer that is as large as this is read alone.
+const BYTES: usize = 256 << 20;
+
+/// The time for which a silent caller's place is not given to another. A browser asks within it.
+const KEPT: Duration = Duration::from_millis(50);
+
+/// The time for which a reader's place is not given to another.
+const KEPT_TO_READ: Duration = Duration::from_secs(2);
 
 /// The time between two looks for a new request.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -72,8 +91,13 @@ impl Watched {
     /// # Errors
     /// Fails if the socket fails.
     pub fn serve(&self, stop: &AtomicBool) -> Result<(), ViewError> {
-        let open = Arc::new(AtomicUsize::new(0));
+        let callers = Arc::new(Callers::default());
         while !stop.load(Ordering::Relaxed) {
+            // A caller for whom there is no place stays in the system's queue.
+            if !callers.make_room() {
+                thread::sleep(PAUSE);
+                continue;
+            }
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if is_of_one_caller(&error) => {
@@ -84,16 +108,12 @@ impl Watched {
                     return Err(ViewError::Listen { port: self.address.port(), error });
                 }
             };
-            if open.load(Ordering::Relaxed) >= AT_ONCE {
-                continue;
-            }
             let (token, live) = (self.token.clone(), Arc::clone(&self.live));
-            let taken = Taken::of(&open);
+            let Ok(caller) = Caller::new(&callers, &stream) else { continue };
             // If no other thread can be started, the connection is closed.
             let _ = thread::Builder::new().spawn(move || {
-                let _taken = taken;
                 // A browser that went away has no use for an answer.
-                let _ = answer(stream, &token, &live);
+                let _ = answer(stream, &token, &live, &caller);
             });
         }
         Ok(())
@@ -109,19 +129,135 @@ fn is_of_one_caller(error: &io::Error) -> bool {
         || matches!(error.raw_os_error(), Some(23 | 24))
 }
 
-/// One of the requests that are being answered.
-struct Taken(Arc<AtomicUsize>);
+/// The connections that are open.
+#[derive(Default)]
+struct Callers {
+    open: Mutex<Vec<Connection>>,
+    next: AtomicUsize,
+    /// The bytes of the answers that are being read.
+    bytes: AtomicUsize,
+}
 
-impl Taken {
-    fn of(open: &Arc<AtomicUsize>) -> Self {
-        open.fetch_add(1, Ordering::Relaxed);
-        Taken(Arc::clone(open))
+/// An open connection, as the others see it.
+struct Connection {
+    id: usize,
+    stream: TcpStream,
+    /// True once the head of its request has been read.
+    has_asked: bool,
+    /// The time since which it asks or reads.
+    since: Instant,
+}
+
+impl Callers {
+    fn open(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whether one more connection has a place. If there is none, those that have been silent for longest are
+    /// closed, so that they don't keep others out.
+    fn make_room(&self) -> bool {
+        let open = self.open();
+        let mut asking: Vec<&Connection> =
+            open.iter().filter(|connection| !connection.has_asked).collect();
+        if asking.len() < ASKING {
+            return true;
+        }
+        asking.sort_by_key(|connection| connection.since);
+        let oldest = asking.iter().take(ASKING / 2);
+        oldest.filter(|oldest| oldest.since.elapsed() > KEPT).for_each(|oldest| oldest.close());
+        false
+    }
+
+    /// Waits until `take` has what it needs. Meanwhile the reader that has read for longest loses its place, unless it
+    /// is `own` or has read for a moment only. Returns `None` if `take` gets nothing in time.
+    fn wait_for<T>(
+        &self,
+        own: usize,
+        mut take: impl FnMut(&mut Vec<Connection>) -> Option<T>,
+    ) -> Option<T> {
+        let until = Instant::now() + TO_ASK;
+        loop {
+            let mut open = self.open();
+            if let Some(taken) = take(&mut open) {
+                return Some(taken);
+            }
+            let others = open.iter().filter(|other| other.has_asked && other.id != own);
+            let oldest = others.min_by_key(|connection| connection.since);
+            if let Some(oldest) = oldest.filter(|oldest| oldest.since.elapsed() > KEPT_TO_READ) {
+                oldest.close();
+            }
+            drop(open);
+            if Instant::now() > until {
+                return None;
+            }
+            thread::sleep(PAUSE);
+        }
     }
 }
 
-impl Drop for Taken {
+impl Connection {
+    /// Closes the connection. Its thread gets an error, and ends.
+    fn close(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// A connection among the open ones.
+struct Caller {
+    callers: Arc<Callers>,
+    id: usize,
+}
+
+impl Caller {
+    fn new(callers: &Arc<Callers>, stream: &TcpStream) -> io::Result<Self> {
+        let id = callers.next.fetch_add(1, Ordering::Relaxed);
+        let (stream, since) = (stream.try_clone()?, Instant::now());
+        callers.open().push(Connection { id, stream, has_asked: false, since });
+        Ok(Caller { callers: Arc::clone(callers), id })
+    }
+
+    /// Waits for a place among those that are answered; `None` if none becomes free in time.
+    fn place(&self) -> Option<()> {
+        self.callers.wait_for(self.id, |open| {
+            if open.iter().filter(|connection| connection.has_asked).count() >= AT_ONCE {
+                return None;
+            }
+            let own = open.iter_mut().find(|connection| connection.id == self.id)?;
+            (own.has_asked, own.since) = (true, Instant::now());
+            Some(())
+        })
+    }
+
+    /// Waits for room in memory for an answer, and has it until the value is dropped; `None` if there is none in
+    /// time.
+    fn room(&self, bytes: usize) -> Option<Room> {
+        self.callers.wait_for(self.id, |_| {
+            // Whoever holds the list of connections is the only one who takes room.
+            let taken = self.callers.bytes.load(Ordering::Relaxed);
+            let fits = taken == 0 || taken.saturating_add(bytes) <= BYTES;
+            fits.then(|| {
+                self.callers.bytes.fetch_add(bytes, Ordering::Relaxed);
+                Room { callers: Arc::clone(&self.callers), bytes }
+            })
+        })
+    }
+}
+
+impl Drop for Caller {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.callers.open().retain(|connection| connection.id != self.id);
+    }
+}
+
+/// Room in memory for an answer.
+struct Room {
+    callers: Arc<Callers>,
+    bytes: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.callers.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -151,27 +287,41 @@ impl Asked {
     }
 }
 
-fn answer(mut stream: TcpStream, token: &str, live: &Mutex<Live>) -> io::Result<()> {
+fn answer(
+    mut stream: TcpStream,
+    token: &str,
+    live: &Mutex<Live>,
+    caller: &Caller,
+) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(TO_READ))?;
-    let Some(asked) = read(&mut stream)? else {
-        return respond(
-            &mut stream,
-            400,
-            TEXT,
-            "This is no request that the page understands.",
-            true,
-        );
+    let asked = match read(&mut stream)? {
+        Head::Asked(asked) => asked,
+        Head::TooLong => {
+            let text = "The head of the request is longer than 16 KiB.";
+            return respond(&mut stream, 431, TEXT, text, true);
+        }
+        Head::Nonsense => {
+            let text = "This is no request that the page understands.";
+            return respond(&mut stream, 400, TEXT, text, true);
+        }
     };
+    let busy = "The page is busy with other readers. Ask again in a moment.";
+    if caller.place().is_none() {
+        return respond(&mut stream, 503, TEXT, busy, true);
+    }
     let body = asked.method != "HEAD";
     let (status, kind, text) = content(&asked, token, live);
-    respond(&mut stream, status, kind, &text, body)
+    match caller.room(text.len()) {
+        Some(_room) => respond(&mut stream, status, kind, &text, body),
+        None => respond(&mut stream, 503, TEXT, busy, body),
+    }
 }
 
 /// Returns the answer: a status, a media type and a text.
-fn content(asked: &Asked, token: &str, live: &Mutex<Live>) -> (u16, &'static str, String) {
+fn content(asked: &Asked, token: &str, live: &Mutex<Live>) -> (u16, &'static str, Arc<str>) {
     if let Err(refusal) = check(asked) {
-        return (403, TEXT, refusal);
+        return (403, TEXT, refusal.into());
     }
     if !matches!(&*asked.method, "GET" | "HEAD") {
         return (405, TEXT, "The page only reads.".into());
@@ -185,7 +335,7 @@ fn content(asked: &Asked, token: &str, live: &Mutex<Live>) -> (u16, &'static str
     match live.content(part, &asked.query) {
         Ok(Some((kind, text))) => (200, kind, text),
         Ok(None) => (404, TEXT, "The page has no such part.".into()),
-        Err(error) => (500, TEXT, error.to_string()),
+        Err(error) => (500, TEXT, printable_lines(&error.to_string()).into()),
     }
 }
 
@@ -194,48 +344,67 @@ fn content(asked: &Asked, token: &str, live: &Mutex<Live>) -> (u16, &'static str
 /// because a tunnel may change it. Pages of other origins are refused.
 fn check(asked: &Asked) -> Result<(), String> {
     let header = |name: &str| {
-        asked.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        let mut values = asked.headers.iter().filter(|(known, _)| known == name);
+        let first = values.next().map(|(_, value)| value.as_str());
+        match values.next() {
+            Some(_) => Err(format!("The request has the header {name} more than once.")),
+            None => Ok(first),
+        }
     };
-    let host = header("host").unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    if !["127.0.0.1", "localhost"].contains(&name) {
+    let host = header("host")?.unwrap_or_default();
+    let (name, port) = host.split_once(':').unwrap_or((host, "0"));
+    if !["127.0.0.1", "localhost"].contains(&name) || port.parse::<u16>().is_err() {
         return Err("The page answers to 127.0.0.1 and localhost alone.".into());
     }
     let foreign = Err("The request comes from another site's page.".into());
-    if header("origin").is_some_and(|origin| origin != format!("http://{host}")) {
+    if header("origin")?.is_some_and(|origin| origin != format!("http://{host}")) {
         return foreign;
     }
     // A link to the page may stand on any site. It shows the page to the reader, and tells the site nothing.
-    let shows = header("sec-fetch-mode") == Some("navigate")
-        && header("sec-fetch-dest") == Some("document");
-    match header("sec-fetch-site") {
-        Some("cross-site" | "same-site") if !shows => foreign,
-        _ => Ok(()),
+    let shows = header("sec-fetch-mode")? == Some("navigate")
+        && header("sec-fetch-dest")? == Some("document");
+    match header("sec-fetch-site")?.map(str::to_ascii_lowercase).as_deref() {
+        None | Some("same-origin" | "none") => Ok(()),
+        Some(_) if shows => Ok(()),
+        Some(_) => foreign,
     }
 }
 
-/// Reads the head of a request; `None` if it is no head of a request, is too long, or does not come.
-fn read(stream: &mut TcpStream) -> io::Result<Option<Asked>> {
+/// The beginning of a request.
+enum Head {
+    Asked(Asked),
+    TooLong,
+    /// No head of a request, or none in time.
+    Nonsense,
+}
+
+/// Reads the head of a request.
+fn read(stream: &mut TcpStream) -> io::Result<Head> {
     let until = Instant::now() + TO_ASK;
     let mut head = Vec::new();
     let mut bytes = [0; 2048];
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || head.len() > HEAD {
-            return Ok(None);
+        if left.is_zero() {
+            return Ok(Head::Nonsense);
+        }
+        if head.len() >= HEAD {
+            return Ok(Head::TooLong);
         }
         stream.set_read_timeout(Some(left))?;
-        let count = stream.read(&mut bytes)?;
+        // No more is read than a head may have, so a longer one is never complete.
+        let most = bytes.len().min(HEAD - head.len());
+        let count = stream.read(&mut bytes[..most])?;
         if count == 0 {
-            return Ok(None);
+            return Ok(Head::Nonsense);
         }
         head.extend(&bytes[..count]);
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(&head) {
             Ok(httparse::Status::Partial) => {}
-            Ok(httparse::Status::Complete(_)) => return Ok(Some(Asked::of(&request))),
-            Err(_) => return Ok(None),
+            Ok(httparse::Status::Complete(_)) => return Ok(Head::Asked(Asked::of(&request))),
+            Err(_) => return Ok(Head::Nonsense),
         }
     }
 }
@@ -255,6 +424,8 @@ fn respond(
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
         _ => "Internal Server Error",
     };
     let framing = if kind == HTML { "X-Frame-Options: DENY\r\n" } else { "" };
@@ -266,7 +437,7 @@ fn respond(
     );
     stream.write_all(head.as_bytes())?;
     if body {
-        stream.write_all(text.as_bytes())?;
+        send(stream, text.as_bytes(), Instant::now() + TO_READ_ALL)?;
     }
     stream.flush()?;
     // The server needs no more than the head, but to close at once might take the answer back.
@@ -274,4 +445,113 @@ fn respond(
     stream.set_read_timeout(Some(Duration::from_millis(200)))?;
     let _ = stream.read(&mut [0; 2048]);
     Ok(())
+}
+
+/// Writes an answer until it is written or the time is over. A reader that takes a byte now and then keeps within the
+/// time for each part, and not within this one.
+fn send(stream: &mut TcpStream, mut text: &[u8], until: Instant) -> io::Result<()> {
+    while !text.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_write_timeout(Some(left.min(TO_READ)))?;
+        match stream.write(&text[..text.len().min(PART)])? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => text = &text[count..],
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::{
+        Completion, FinishReason, Group, Metrics, Prompt, RewardScale, RewardedGroup, Score,
+        Tracker as _,
+    };
+    use firebrick_runs::Store;
+
+    use super::*;
+
+    /// Calls the server and asks for a part of the page.
+    fn ask(watched: &Watched, part: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(watched.address).unwrap();
+        let (host, token) = (watched.address, &watched.token);
+        write!(stream, "GET /{token}/{part} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+    }
+
+    fn whole(mut stream: TcpStream) -> String {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn slow_readers_and_silent_callers_keep_nobody_waiting() {
+        // A record whose list is larger than what the system keeps between a server and a reader.
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
+        let prompt = Prompt { text: "x".repeat(30 << 20), ..Prompt::default() };
+        let completion = Completion::written(vec![1], vec![-0.5], FinishReason::Stop);
+        let scale = RewardScale { right: 1.0, wrong: -1.0 };
+        let group = RewardedGroup {
+            group: Group { prompt, completions: vec![completion], step: 0, draw: 0 },
+            rewards: vec![scale.reward(Score::right("7"))],
+        };
+        store.log_groups(1, &[group]).unwrap();
+        store.log(1, &Metrics([("reward/mean".to_owned(), 1.0)].into())).unwrap();
+        drop(store);
+        let run = Run::open(folder.path()).unwrap();
+        let watched = Watched::listen(vec![run], 0, None).unwrap();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| watched.serve(&stop));
+            let end = End(&stop);
+            let slow: Vec<TcpStream> = (0..40).map(|_| ask(&watched, "index")).collect();
+            for _ in 0..3 {
+                let begun = Instant::now();
+                let silent: Vec<_> =
+                    (0..300).map(|_| TcpStream::connect(watched.address)).collect();
+                assert!(whole(ask(&watched, "state")).starts_with("HTTP/1.1 200"));
+                assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+                drop(silent);
+            }
+            // Who reads gets everything.
+            assert!(whole(ask(&watched, "index")).len() > 30 << 20);
+            drop((slow, end));
+        });
+    }
+
+    /// Ends the server, also if a check fails.
+    struct End<'a>(&'a AtomicBool);
+
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_reader_of_a_byte_now_and_then_is_dropped() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let (stop, begun) = (AtomicBool::new(false), Instant::now());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = reader.read(&mut [0]);
+                    thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let end = End(&stop);
+            let text = vec![b'x'; 64 << 20];
+            assert!(send(&mut stream, &text, begun + Duration::from_secs(1)).is_err());
+            assert!(begun.elapsed() < Duration::from_secs(10));
+            drop((stream, end));
+        });
+    }
 }

@@ -22,7 +22,7 @@ function dress(element, attributes, children) {
     for (const [name, value] of Object.entries(attributes)) {
         if (value !== null && value !== undefined) element.setAttribute(name, value);
     }
-    element.append(...children);
+    element.append(...children.map((child) => (typeof child === "string" ? visible(child) : child)));
     return element;
 }
 
