@@ -1,10 +1,8 @@
 //! A completion and its verdict as one line of a terminal.
 
 use firebrick::{Example, runs::Judged};
-use firebrick_core::{FinishReason, Verdict};
+use firebrick_core::{FinishReason, Verdict, printable};
 use textwrap::core::display_width;
-
-use crate::inspect::printable;
 
 /// The policy's answer to a prompt, with its verdict.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use firebrick_runs::{Summary, path_word, resume_command, shell_word};
 
 /// Returns the rows, aligned in three columns. A value that was not measured has no row.
 pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String> {
-    let accuracy = |value: Option<f64>| value.map(|value| format!("{value:.3}"));
+    let accuracy = |value: Option<f64>| value.map(|value| decimals(value, 3));
     let time = |seconds: f64| (seconds > 0.0).then(|| duration(seconds));
-    let rate = |rate: f64| (rate > 0.0).then(|| format!("{rate:.0}"));
+    let rate = |rate: f64| (rate > 0.0).then(|| decimals(rate, 0));
     let Summary { heldout, completions, seconds, tokens_per_second, .. } = summary;
     // If Ctrl-C ended the run, nothing was measured after the last step.
     let last = if summary.stopped_because == INTERRUPTED { "last measured" } else { "final" };
@@ -68,7 +68,12 @@ pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>
     lines
 }
 
-/// Writes a span of time in at most six letters: `4 ms`, `8.1s`, `1m02s`, `1h02m`, `3d04h`.
+/// Writes a number with so many decimals, or as a power of ten if it has too many digits to be read.
+pub(crate) fn decimals(value: f64, decimals: usize) -> String {
+    if value.abs() < 1e12 { format!("{value:.decimals$}") } else { format!("{value:.2e}") }
+}
+
+/// Writes a span of time in at most six letters, unless it is longer than 99 days: `4 ms`, `8.1s`, `1m02s`, `1h02m`, `3d04h`.
 pub(crate) fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return "-".into();
@@ -78,6 +83,9 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
     if seconds < 59.95 {
         return format!("{seconds:.1}s");
+    }
+    if seconds >= 86_400.0 * 1e4 {
+        return format!("{:.0e}d", seconds / 86_400.0);
     }
     let whole = seconds.round() as u64;
     let (large, small, units) = match whole {

@@ -31,12 +31,13 @@ use firebrick::{
     Error,
     source::{Need, Sources},
 };
+use firebrick_core::printable_lines;
 use firebrick_models::{is_adapter, is_gguf};
 use serde::Serialize;
 
 pub(crate) use recipes::is_file_name;
 
-use crate::{ProgramError, json::line, version::version};
+use crate::{ProgramError, error::STDOUT, json::line, version::version};
 
 /// Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
 #[derive(Parser)]
@@ -176,8 +177,13 @@ fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError
 }
 
 /// Writes a note to standard error. If standard error is closed, nobody listens, and that is no reason to fail.
-fn warn(note: String) {
-    let _ = writeln!(std::io::stderr(), "{note}");
+fn warn(text: String) {
+    note(&format!("{text}\n"));
+}
+
+/// Writes lines to standard error, with their own line ends.
+fn note(text: &str) {
+    let _ = std::io::stderr().write_all(printable_lines(text).as_bytes());
 }
 
 /// Writes a line of JSON to standard output. A program that is killed has then said all that it knew, because the
@@ -202,10 +208,11 @@ fn print(text: &str) -> Result<(), ProgramError> {
 
 fn written(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout();
-    out.write_all(text.as_bytes())?;
+    // Whatever is printed may quote a stranger. JSON stays the same JSON.
+    out.write_all(printable_lines(text).as_bytes())?;
     out.flush()
 }
 
 fn not_written(source: std::io::Error) -> Error {
-    Error::File { path: "standard output".into(), source }
+    Error::File { path: STDOUT.into(), source }
 }

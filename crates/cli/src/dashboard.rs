@@ -24,10 +24,10 @@ use burn_train::{
     },
 };
 use firebrick::{Example, Stage, Watcher, burn::data::dataloader::Progress};
-use firebrick_core::{Metrics, Step, Verdict};
+use firebrick_core::{Metrics, Step, Verdict, printable};
 use firebrick_runs::Summary;
 
-use crate::{answer::Answer, inspect::printable, terminal::Terminal};
+use crate::{answer::Answer, terminal::Terminal};
 
 /// Draws a run over the whole terminal: curves to choose from, the phase and the run's progress, memory, and the
 /// latest completions with their verdicts. At the end, notes and the closing table go to a [`Terminal`], where
@@ -166,7 +166,8 @@ impl Dashboard {
     }
 
     fn say(&mut self, entry: &str, text: &str) {
-        let state = MetricState::Generic(self.entry(entry, text, MetricAttributes::None));
+        let text = printable(text);
+        let state = MetricState::Generic(self.entry(entry, &text, MetricAttributes::None));
         self.tell(|renderer| renderer.update_train(state));
     }
 
@@ -278,7 +279,7 @@ impl Watcher for Dashboard {
         if self.renderer.is_none() {
             return self.afterwards.note(text);
         }
-        self.say(NOTE, &printable(text));
+        self.say(NOTE, text);
         self.notes.push(text.to_owned());
     }
 

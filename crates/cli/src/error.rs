@@ -1,11 +1,17 @@
 //! Errors that end a command, with their help and exit codes.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use firebrick_runs::{path_word, resume_command};
 use firebrick_view::ViewError;
 
 use crate::commands::is_file_name;
+
+/// The name of standard output in errors.
+pub(crate) const STDOUT: &str = "standard output";
 
 /// Everything that can end a command. A message says once what was expected, what came instead, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +96,20 @@ pub enum ProgramError {
     NoOut {
         /// The folder, as given.
         out: PathBuf,
+    },
+    /// The file to write is a part of a run's record.
+    #[error("{} is a file of the run {}, which must stay as the run wrote it", path.display(), run.display())]
+    OwnFile {
+        /// The path, as given.
+        path: PathBuf,
+        /// The run's folder.
+        run: PathBuf,
+    },
+    /// A page would be written beside a run, and something is there that is no page.
+    #[error("{} is no ordinary file, so no report is written over it", path.display())]
+    NoPage {
+        /// The path where the report goes if no other is given.
+        path: PathBuf,
     },
     /// The run has no summary yet.
     #[error("{} is not finished: it has no summary.json", run.display())]
@@ -191,7 +211,16 @@ impl ProgramError {
     /// Returns advice on what to do, if the message does not say it by itself.
     pub fn help(&self) -> Option<String> {
         Some(match self {
+            ProgramError::Library(firebrick::Error::File { path, source }) if path == Path::new(STDOUT) => {
+                return (source.kind() == ErrorKind::StorageFull).then(|| {
+                    "the file or device that standard output goes to is full: free some space there, or \
+                     send the output elsewhere"
+                        .into()
+                });
+            }
             ProgramError::Library(error) => return error.help(),
+            ProgramError::OwnFile { .. } => "give --out, or the option that named it, another file".into(),
+            ProgramError::NoPage { .. } => "remove it, or name another file with --out".into(),
             ProgramError::PromptLength { .. } => {
                 "give a prompt of at least one token that leaves room for a completion".into()
             }

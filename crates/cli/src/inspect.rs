@@ -252,16 +252,6 @@ fn object(path: &Path) -> Result<Map<String, Value>, String> {
     serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 
-/// Makes a text from a model folder safe for a terminal. It spells out characters that would command the terminal,
-/// for example to overwrite earlier lines.
-pub fn printable(text: &str) -> String {
-    let spell = |c: char| match c.is_control() {
-        true => c.escape_default().to_string(),
-        false => c.to_string(),
-    };
-    text.chars().map(spell).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,7 +269,7 @@ mod tests {
         let state = File::create_new(folder.path().join("adapter_config.json")).unwrap();
         state.set_len(MAX_BYTES + 1).unwrap();
         let text = Inspection::of(folder.path()).to_string();
-        assert!(text.contains("\\u{1b}[2Jqwen2, a\\nb\\u{9b}"), "{text}");
+        assert!(text.contains("\\u001b[2Jqwen2, a\\nb\\u009b"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
         assert!(text.contains("expected a file of at most 16777216 bytes"), "{text}");
     }

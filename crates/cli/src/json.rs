@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use firebrick::{Example, Stage, Watcher, runs::json_object};
-use firebrick_core::{Metrics, Step};
+use firebrick_core::{Metrics, Step, printable};
 use firebrick_device::Name;
 use firebrick_runs::Summary;
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub(crate) fn line(event: &str, rest: impl Serialize) -> String {
     if let Ok(Value::Object(rest)) = serde_json::to_value(rest) {
         object.extend(rest);
     }
-    format!("{}\n", Value::Object(object))
+    format!("{}\n", printable(&Value::Object(object).to_string()))
 }
 
 /// A fact about a device.

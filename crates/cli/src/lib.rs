@@ -30,6 +30,7 @@ mod json;
 mod machine;
 mod message;
 mod names;
+mod out;
 pub mod terminal;
 mod version;
 

@@ -1,7 +1,7 @@
 //! The `firebrick` program: reads arguments, prints errors, chooses the exit code.
 
 use std::{
-    io::{IsTerminal as _, Write as _},
+    io::{ErrorKind, IsTerminal as _, Write as _},
     process::ExitCode,
 };
 
@@ -10,11 +10,26 @@ use firebrick_cli::{Message, ProgramError, commands::Arguments};
 use miette::MietteHandlerOpts;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return say(&error),
+    };
     firebrick_device::keep_panics_quiet();
     match arguments.command.run() {
         Ok(code) => ExitCode::from(code),
         Err(error) => fail(error),
+    }
+}
+
+/// Prints the help or the version that was asked for, or what is wrong with the arguments.
+fn say(error: &clap::Error) -> ExitCode {
+    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+    match error.print().and_then(|()| std::io::stdout().flush()) {
+        // It is no error if a reader such as head stops early.
+        Err(source) if source.kind() != ErrorKind::BrokenPipe && !error.use_stderr() => {
+            fail(firebrick::Error::File { path: "standard output".into(), source }.into())
+        }
+        _ => code,
     }
 }
 

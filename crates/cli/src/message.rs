@@ -6,6 +6,7 @@ use firebrick::{
     Error,
     recipe::{Invalid, Label, RecipeError},
 };
+use firebrick_core::{printable, printable_lines};
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
 use crate::ProgramError;
@@ -40,8 +41,8 @@ impl From<&ProgramError> for Message {
                 message
             }
             _ => Message {
-                text: cut(&error.to_string()),
-                help: error.help().as_deref().map(cut),
+                text: cut(&printable_lines(&error.to_string())),
+                help: error.help().map(|help| cut(&printable_lines(&help))),
                 place: None,
                 more: Vec::new(),
             },
@@ -54,11 +55,14 @@ impl Message {
     fn of(fault: &Invalid) -> Self {
         let place = fault.label.as_ref().map(|Label { span, words }| {
             let (text, span) = around(&fault.text, span.clone());
-            let label = LabeledSpan::new_primary_with_span(Some(cut(words)), span);
-            (NamedSource::new(&fault.name, text), label)
+            let (text, span) = spelt(&text, span);
+            let label =
+                LabeledSpan::new_primary_with_span(Some(cut(&printable_lines(words))), span);
+            (NamedSource::new(printable(&fault.name), text), label)
         });
-        let text = cut(&fault.to_string());
-        Message { text, help: fault.help.as_deref().map(cut), place, more: Vec::new() }
+        let text = cut(&printable_lines(&fault.to_string()));
+        let help = fault.help.as_deref().map(|help| cut(&printable_lines(help)));
+        Message { text, help, place, more: Vec::new() }
     }
 }
 
@@ -74,6 +78,20 @@ fn cut(text: &str) -> String {
         }
     };
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Spells out what a terminal would obey, and returns the text with the span's new place.
+fn spelt(text: &str, span: Range<usize>) -> (String, Range<usize>) {
+    let (Some(before), Some(within), Some(after)) =
+        (text.get(..span.start), text.get(span.clone()), text.get(span.end..))
+    else {
+        return (printable_lines(text), 0..0);
+    };
+    // Editors on Windows end lines with two characters, and the first of them is not worth seeing.
+    let shown = |text: &str| printable_lines(&text.replace("\r\n", "\n"));
+    let (before, within) = (shown(before), shown(within));
+    let span = before.len()..before.len() + within.len();
+    (before + &within + &shown(after), span)
 }
 
 /// Cuts a text with long lines to the surroundings of `span`, and returns it with the span's new place. The lines
@@ -152,5 +170,14 @@ mod tests {
         }
         assert_eq!(cut(&"é".repeat(LINE + LINE / 3 + 1)).matches('…').count(), 1);
         assert_eq!(around("a = é", 4..6), ("a = é".to_owned(), 4..6));
+    }
+
+    #[test]
+    fn a_place_stays_where_it_is_when_its_line_is_spelt_out() {
+        let text = "a = \"\u{1b}[2J\"\r\nb = \u{202e}é\n";
+        let at = text.find('é').unwrap();
+        let (shown, span) = spelt(text, at - 3..at + 2);
+        assert_eq!(&shown[span], "\\u202eé");
+        assert_eq!(shown, "a = \"\\u001b[2J\"\nb = \\u202eé\n");
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use firebrick::{Example, Stage, Watcher};
-use firebrick_core::{Metrics, Step};
+use firebrick_core::{Metrics, Step, printable_lines};
 use firebrick_device::{Kind, Name};
 use firebrick_runs::Summary;
 
@@ -158,9 +158,10 @@ impl Watcher for Terminal {
     }
 
     fn note(&mut self, text: &str) {
+        let text = &printable_lines(text);
         let lines = match self.width.columns() {
             Some(columns) => broken(text, columns),
-            None => vec![text.into()],
+            None => vec![text.clone()],
         };
         let _ = lines.iter().try_for_each(|line| self.line(line));
     }
@@ -262,8 +263,11 @@ impl Terminal {
     fn show(&mut self, step: Step, metrics: &Metrics) -> io::Result<()> {
         if let Some(loss) = metrics.get("warmup/loss") {
             let accuracy = metrics.get("warmup/accuracy");
-            let accuracy = accuracy.map(|a| format!("   accuracy {a:.3}")).unwrap_or_default();
-            self.line(&format!("warm-up {step:>6}   loss {loss:.4}{accuracy}"))?;
+            let accuracy = accuracy
+                .map(|a| format!("   accuracy {}", closing::decimals(a, 3)))
+                .unwrap_or_default();
+            let loss = closing::decimals(loss, 4);
+            self.line(&format!("warm-up {step:>6}   loss {loss}{accuracy}"))?;
         }
         // A step that sampled nothing has no reward, and is a step too.
         if metrics.get("sampling/groups_kept").is_some() {
@@ -282,7 +286,7 @@ impl Terminal {
             self.columns = columns_within(self.width.columns(), width);
             let headings = self.row(|column| column.heading.to_owned());
             let heading = format!("{:>width$}{headings}{GAP}{:>LEFT$}", "step", "left");
-            self.line(&self.paint("2", &heading))?;
+            self.painted(Some("2"), &heading)?;
         }
         self.lines += 1;
 
@@ -300,6 +304,7 @@ impl Terminal {
 
     fn evaluation(&mut self, step: Step, accuracy: f64) -> io::Result<()> {
         let change = match self.heldout {
+            Some(before) if (accuracy - before).abs() > 1e6 => String::new(),
             Some(before) => format!(" ({:+.3})", accuracy - before),
             None => String::new(),
         };
@@ -309,11 +314,12 @@ impl Terminal {
             _ => format!("after step {step}"),
         };
         self.heldout = Some(accuracy);
-        let text = format!("held-out accuracy {accuracy:.3}{change} {when}");
-        self.line(&self.paint("36", &text))?;
+        let accuracy = closing::decimals(accuracy, 3);
+        let text = format!("held-out accuracy {accuracy}{change} {when}");
+        self.painted(Some("36"), &text)?;
         let room = self.width.columns().unwrap_or(ANSWER);
         for answer in std::mem::take(&mut self.answers) {
-            self.line(&self.paint("2", &answer.within(room)))?;
+            self.painted(Some("2"), &answer.within(room))?;
         }
         Ok(())
     }
@@ -334,12 +340,17 @@ impl Terminal {
 
     /// Writes one line with the bars out of the way.
     fn line(&mut self, text: &str) -> io::Result<()> {
-        let out = &mut self.out;
-        self.bars.suspend(|| writeln!(out, "{text}"))
+        self.painted(None, text)
     }
 
-    fn paint(&self, code: &str, text: &str) -> String {
-        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    /// Writes one line in a color, if there are colors. Nothing else here commands a terminal.
+    fn painted(&mut self, code: Option<&str>, text: &str) -> io::Result<()> {
+        let mut text = printable_lines(text);
+        if let Some(code) = code.filter(|_| self.color) {
+            text = format!("\x1b[{code}m{text}\x1b[0m");
+        }
+        let out = &mut self.out;
+        self.bars.suspend(|| writeln!(out, "{text}"))
     }
 }
 
@@ -376,7 +387,7 @@ fn indented(text: &str, columns: usize, indent: usize) -> Vec<String> {
 }
 
 fn fixed(metrics: &Metrics, name: &str, decimals: usize) -> String {
-    metrics.get(name).map_or_else(|| "-".into(), |value| format!("{value:.decimals$}"))
+    metrics.get(name).map_or_else(|| "-".into(), |value| closing::decimals(value, decimals))
 }
 
 fn seconds(metrics: &Metrics, name: &str) -> String {

@@ -14,6 +14,7 @@ use clap::Args;
 use firebrick::{
     Error, INTERRUPTED, Watcher as _,
     recipe::{Loaded, Recipe},
+    recipe_of_run,
     resume::{Change, changes},
 };
 use firebrick_device::Name;
@@ -263,7 +264,7 @@ fn state(folder: &Path, recipe: &Recipe) -> Result<State, ProgramError> {
     if !kept.is_file() {
         return Ok(State::Unfinished);
     }
-    let changes = changes(&Recipe::load(&kept, &[])?.recipe, recipe);
+    let changes = changes(&recipe_of_run(folder)?.recipe, recipe);
     if !changes.is_empty() {
         let changes = changes.iter().map(Change::to_string).collect();
         return Err(ProgramError::OtherSettings { run: folder.to_owned(), changes });

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use firebrick::{
-    Recipe,
     diagnose::{Diagnosis, Finding, diagnose},
-    reason,
+    reason, recipe_of_run,
     runs::{Judged, Store},
 };
+use firebrick_core::{printable, short_numbers};
 use serde_json::json;
 
-use crate::{ProgramError, answer::Answer, inspect::printable, terminal::columns_of_stdout};
+use crate::{ProgramError, answer::Answer, terminal::columns_of_stdout};
 
 /// The arguments of `firebrick diagnose`.
 #[derive(Args)]
@@ -34,11 +34,11 @@ name that is printed with it. Nothing is sampled or judged again.";
 
 impl Diagnose {
     pub(super) fn run(self) -> Result<(), ProgramError> {
-        let (database, recipe) = (self.run.join("run.db"), self.run.join("recipe.toml"));
+        let database = self.run.join("run.db");
         if !database.is_file() {
             return Err(ProgramError::NotARun { path: self.run });
         }
-        let recipe = Recipe::read(&recipe).map_err(firebrick::Error::from)?.recipe;
+        let recipe = recipe_of_run(&self.run)?.recipe;
         let diagnosis = diagnose(&Store::open_to_ask(&database)?, &recipe)?;
         super::print(&match self.json {
             true => format!("{}\n", object(&diagnosis)),
@@ -69,7 +69,7 @@ impl Diagnose {
                 "Mean seconds of a step (steps {first} to {last}; judging goes on beside sampling): {}{filtered}.",
                 spent.join(", ")
             );
-            text += &wrapped(&line, "", width);
+            text += &wrapped(&short_numbers(&line), "", width);
         }
         if findings.is_empty() {
             text += &format!("\n{}\n", diagnosis.nothing_found());

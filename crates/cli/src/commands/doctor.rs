@@ -1,6 +1,6 @@
 //! The command `firebrick doctor`: lists the devices of this machine, and tests them.
 
-use std::{fmt::Write as _, io::Write as _, time::Instant};
+use std::{fmt::Write as _, time::Instant};
 
 use clap::Args;
 use firebrick_device::{
@@ -166,7 +166,7 @@ impl Doctor {
                 return;
             }
             if self.json {
-                let _ = writeln!(std::io::stderr(), "{name}  {case}");
+                super::warn(format!("{name}  {case}"));
                 printed = say("case", Of { device: name, fact: case });
             } else {
                 printed = print(&format!("  {case}\n"));

@@ -1,22 +1,24 @@
 //! The command `firebrick eval`: evaluates a checkpoint on the held-out prompts of a recipe.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, BufWriter, Write as _},
     path::{Path, PathBuf},
 };
 
 use clap::Args;
 use firebrick::{
-    Error, Stage, Watcher as _, device,
+    Error, Recipe, Stage, Watcher as _, device,
+    recipe::Loaded,
+    runs::recipe_text,
     wire::{self, EvalSet},
 };
-use firebrick_core::{RewardedGroup, Seed, Verdict};
+use firebrick_core::{RewardedGroup, Seed, Verdict, printable};
 use firebrick_device::Name;
 use firebrick_train::{EvalReport, evaluate};
 use serde_json::{Map, Value};
 
-use crate::{ProgramError, bars::Bars, inspect::printable, terminal::Terminal};
+use crate::{ProgramError, bars::Bars, out::Out, terminal::Terminal};
 
 /// The arguments of `firebrick eval`.
 #[derive(Args)]
@@ -52,14 +54,16 @@ impl Eval {
         let bars = Bars::on_stderr();
         let sources = super::sources::sources(&bars);
         let folder = super::model_folder(&self.checkpoint, &sources)?;
-        let recipe = super::recipes::load(&self.recipe_path(&folder)?, &set)?.recipe;
+        let recipe = self.recipe(&folder, &set)?.recipe;
         let loading = bars.bar(Stage::Load.name(), 0);
         let mut evaluation = wire::evaluation(&recipe, &folder, &sources, wire::now())?;
         if evaluation.heldout.is_empty() {
             return Err(ProgramError::NoHeldout);
         }
         drop(loading);
-        let lines = self.completions.as_deref().map(open_for_lines).transpose()?;
+        let lines = self.completions.as_deref().map(Out::of).transpose()?;
+        // The evaluation takes time, so a file that can't be written is found before it.
+        let lines = lines.map(|out| Ok::<_, ProgramError>((out.open()?, out))).transpose()?;
         let samples = self.samples.map_or(recipe.eval.samples.max(1), |samples| samples as usize);
         let heldout = EvalSet {
             name: String::new(),
@@ -92,10 +96,9 @@ impl Eval {
         for note in evaluation.notes.try_iter() {
             terminal.note(&note);
         }
-        if let (Some(file), Some(path)) = (lines, &self.completions) {
+        if let Some((file, out)) = lines {
             let groups = sets.iter().zip(&measured).map(|(set, (_, groups))| (set, &groups[..]));
-            write_lines(file, groups)
-                .map_err(|source| Error::File { path: path.clone(), source })?;
+            write_lines(file, &out, groups).map_err(ProgramError::file(out.path()))?;
         }
         // The completions are written by now, and a mean over what is left of them would mislead.
         for (report, _) in &measured {
@@ -129,32 +132,34 @@ impl Eval {
         super::print(&text)
     }
 
-    /// Returns the path of the recipe that was given, or else that of the run that the checkpoint belongs to:
+    /// Loads the recipe that was given, or else that of the run that the checkpoint belongs to:
     /// `runs/<name>/recipe.toml`.
-    fn recipe_path(&self, checkpoint: &Path) -> Result<PathBuf, ProgramError> {
+    fn recipe(&self, checkpoint: &Path, set: &[String]) -> Result<Loaded, ProgramError> {
         if let Some(path) = &self.recipe {
-            return Ok(path.clone());
+            return super::recipes::load(path, set);
         }
         let folder = std::path::absolute(checkpoint).unwrap_or_default();
-        let recipe = folder.parent().and_then(Path::parent).map(|run| run.join("recipe.toml"));
-        let nowhere = || ProgramError::NotACheckpoint { path: self.checkpoint.clone() };
-        recipe.filter(|path| path.is_file()).ok_or_else(nowhere)
+        let run = folder.parent().and_then(Path::parent);
+        let path = run.map(|run| run.join("recipe.toml"));
+        match (run, path.filter(|path| path.symlink_metadata().is_ok())) {
+            (Some(run), Some(path)) => {
+                let text = recipe_text(run)?;
+                Ok(Recipe::load_text(&path, &text, set).map_err(Error::from)?)
+            }
+            _ => Err(ProgramError::NotACheckpoint { path: self.checkpoint.clone() }),
+        }
     }
-}
-
-/// Opens a file before the evaluation, because the evaluation takes time. The file keeps its contents until there
-/// is something to write.
-fn open_for_lines(path: &Path) -> Result<File, Error> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    file.map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
 /// Writes a line for each completion, in the order of the prompts.
 fn write_lines<'a>(
     file: File,
+    out: &Out,
     sets: impl Iterator<Item = (&'a EvalSet, &'a [RewardedGroup])>,
 ) -> io::Result<()> {
-    file.set_len(0)?;
+    if matches!(out, Out::File(_)) {
+        file.set_len(0)?;
+    }
     let mut file = BufWriter::new(file);
     let groups = sets.flat_map(|(set, groups)| groups.iter().map(move |group| (set, group)));
     for (set, RewardedGroup { group, rewards }) in groups {
@@ -173,7 +178,7 @@ fn write_lines<'a>(
             if !set.name.is_empty() {
                 line["set"] = set.name.as_str().into();
             }
-            writeln!(file, "{line}")?;
+            writeln!(file, "{}", printable(&line.to_string()))?;
         }
     }
     file.flush()

@@ -60,7 +60,8 @@ Examples:
 impl Export {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let refuse = |problem| Err(ProgramError::Export { out: self.out.clone(), problem });
-        if self.out.exists() {
+        // A link that leads nowhere is there too.
+        if self.out.symlink_metadata().is_ok() {
             return refuse("it exists already; give the name of a new folder");
         }
         let sources = super::sources::alone();

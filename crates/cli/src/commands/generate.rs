@@ -20,14 +20,14 @@ use firebrick::{
     source::Need,
     wire::{self, known_options},
 };
-use firebrick_core::{FinishReason, Prompt, Seed};
+use firebrick_core::{FinishReason, Prompt, Seed, printable_lines};
 use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer, parse_json};
 use firebrick_device::{Kind, Name, Precision, guard};
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, SampleOn, Sampling, Streamed, stream};
 use serde_json::{Map, Value, json};
 
-use crate::{ProgramError, bars::Bars, inspect::printable};
+use crate::{ProgramError, bars::Bars, error::STDOUT};
 
 /// The arguments of `firebrick generate`.
 #[derive(Args)]
@@ -191,7 +191,7 @@ impl Generate {
         let seconds = began.elapsed().as_secs_f64();
         let (text, problem) = printer.finish();
         if let Some(source) = problem {
-            return Err(Error::File { path: "standard output".into(), source }.into());
+            return Err(Error::File { path: STDOUT.into(), source }.into());
         }
         if self.json {
             super::print(&format!("{}\n", as_json(&prompt, &text, &streamed)))?;
@@ -319,7 +319,7 @@ impl<'a> Printer<'a> {
         }
         let mut out = std::io::stdout();
         // A terminal would obey control characters in the model's text. A file gets the text as it is.
-        let piece = if out.is_terminal() { &shown(piece) } else { piece };
+        let piece = if out.is_terminal() { &printable_lines(piece) } else { piece };
         match out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
@@ -342,14 +342,6 @@ impl<'a> Printer<'a> {
         }
         (text, self.problem)
     }
-}
-
-/// Spells out the characters of a piece of text that would command a terminal, except line breaks and tabs.
-fn shown(piece: &str) -> String {
-    piece.split_inclusive(['\n', '\t']).fold(String::new(), |text, part| {
-        let words = part.trim_end_matches(['\n', '\t']);
-        text + &printable(words) + &part[words.len()..]
-    })
 }
 
 fn as_json(prompt: &Prompt, text: &str, streamed: &Streamed) -> Value {

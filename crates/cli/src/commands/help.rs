@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use clap_mangen::Man as Man1;
 
 use super::Arguments;
-use crate::ProgramError;
+use crate::{ProgramError, out::Out};
 
 /// The arguments of `firebrick completions`.
 #[derive(Args)]
@@ -67,11 +67,9 @@ fn write_pages(command: clap::Command, folder: &Path) -> Result<(), ProgramError
         command.version(env!("CARGO_PKG_VERSION")).after_help(clap::builder::Resettable::Reset),
     );
     let mut text = Vec::new();
-    let written = page.render(&mut text).and_then(|()| {
-        text.extend(notes(&after).bytes());
-        fs::write(&path, text)
-    });
-    written.map_err(ProgramError::file(&path))
+    page.render(&mut text).map_err(ProgramError::file(&path))?;
+    text.extend(notes(&after).bytes());
+    Out::of(&path)?.write(&text)
 }
 
 /// Makes a section of the help text that follows the options, and keeps its lines.

@@ -3,13 +3,11 @@
 use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
+use firebrick_core::printable;
 use firebrick_device::{Name, Precision, open};
 use firebrick_models::{Base, is_adapter, load_noting};
 
-use crate::{
-    ProgramError,
-    inspect::{Inspection, printable},
-};
+use crate::{ProgramError, inspect::Inspection};
 
 /// The arguments of `firebrick inspect`.
 #[derive(Args)]

@@ -18,9 +18,10 @@ use firebrick::{
     diagnose::ENDED,
     runs::{Store, json_line},
 };
+use firebrick_core::{printable, printable_lines};
 
 use self::{events::Export, row::row};
-use crate::{ProgramError, glob::matches, inspect::printable, names::verl_name};
+use crate::{ProgramError, error::STDOUT, glob::matches, names::verl_name};
 
 /// The arguments of `firebrick metrics`.
 #[derive(Args)]
@@ -100,7 +101,7 @@ impl Metrics {
             return export.write(self.follow);
         }
         if self.form == Form::Row {
-            return writeln!(std::io::stdout(), "{}", row(&self.run)?).map_err(closed);
+            return super::print(&format!("{}\n", row(&self.run)?));
         }
         match self.print(&store, &mut std::io::stdout().lock()) {
             // It is no error if a reader such as head stops early.
@@ -183,7 +184,7 @@ impl Metrics {
                 format!("{line}  {:>width$}", printable(name), width = width(name))
             }),
         };
-        writeln!(out, "{line}").map_err(closed)
+        writeln!(out, "{}", printable_lines(&line)).map_err(closed)
     }
 
     fn rows(
@@ -207,28 +208,47 @@ impl Metrics {
                     json_line(step, cells.filter_map(|(name, value)| Some((name.clone(), *value?))))
                 }
                 Form::Csv => cells.fold(step.to_string(), |line, (_, value)| {
-                    format!("{line},{}", value.map_or(String::new(), f64::to_string))
+                    format!("{line},{}", value.map_or(String::new(), |value| whole(*value)))
                 }),
                 Form::Table => cells.fold(format!("{step:>6}"), |line, (name, value)| {
                     let value = value.map_or(String::new(), |value| short(*value));
                     format!("{line}  {value:>width$}", width = width(name))
                 }),
             };
-            writeln!(out, "{line}").map_err(closed)?;
+            writeln!(out, "{}", printable_lines(&line)).map_err(closed)?;
         }
         Ok(())
     }
 }
 
 fn closed(source: std::io::Error) -> ProgramError {
-    Error::File { path: "standard output".into(), source }.into()
+    Error::File { path: STDOUT.into(), source }.into()
 }
 
-/// Writes a name as a field of CSV (RFC 4180).
+/// Writes a name as a field of CSV (RFC 4180) that no spreadsheet takes for a formula. Where a comma is the decimal
+/// point, spreadsheets part fields at semicolons, and quotes inside of a field don't keep them from it.
 fn csv(name: &str) -> String {
-    match name.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", name.replace('"', "\"\"")),
-        false => name.to_owned(),
+    let mut field = String::new();
+    for part in printable(name).split_inclusive([';', '|']) {
+        // The wide letters are those of Japanese keyboards. A dash begins no name of a metric of ours.
+        let begin = part.trim_start_matches(['"', ' ']);
+        if begin.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠']) {
+            field.push('\'');
+        }
+        field += part;
+    }
+    match field.contains([',', '"', ';']) {
+        true => format!("\"{}\"", field.replace('"', "\"\"")),
+        false => field,
+    }
+}
+
+/// Writes a number with all of its digits, but a very large or small one as a power of ten.
+fn whole(value: f64) -> String {
+    match value.abs() {
+        1e16..f64::INFINITY => format!("{value:e}"),
+        size if size > 0.0 && size < 1e-7 => format!("{value:e}"),
+        _ => value.to_string(),
     }
 }
 
@@ -249,11 +269,37 @@ fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::csv;
+    use super::{csv, whole};
 
     #[test]
     fn a_name_with_a_comma_is_one_field() {
         assert_eq!(csv("eval/difficulty/Level 5"), "eval/difficulty/Level 5");
         assert_eq!(csv("eval/difficulty/a, \"b\""), "\"eval/difficulty/a, \"\"b\"\"\"");
+    }
+
+    #[test]
+    fn no_name_is_a_formula() {
+        for (name, field) in [
+            ("=HYPERLINK(A1)", "'=HYPERLINK(A1)"),
+            ("+1", "'+1"),
+            ("-1", "'-1"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("＝1", "'＝1"),
+            ("=1,2", "\"'=1,2\""),
+            (" =1", "' =1"),
+            ("\t=1", "\\t=1"),
+            ("\r\n=1", "\\r\\n=1"),
+            ("a;=1", "\"a;'=1\""),
+            ("\"=1\"", "\"'\"\"=1\"\"\""),
+            ("reward/a-b", "reward/a-b"),
+        ] {
+            assert_eq!(csv(name), field);
+        }
+    }
+
+    #[test]
+    fn a_number_of_csv_is_whole_and_short() {
+        let numbers = [0.1, -2.0, 1e308, -1e-300, 1e15, 0.0, f64::INFINITY].map(whole);
+        assert_eq!(numbers, ["0.1", "-2", "1e308", "-1e-300", "1000000000000000", "0", "inf"]);
     }
 }

@@ -1,15 +1,11 @@
 //! The command `firebrick recipes`: lists, shows and imports recipes.
 
-use std::{
-    fs::File,
-    io::{Read as _, Write as _},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use firebrick::{
     Error,
-    recipe::{Loaded, Recipe},
+    recipe::{Loaded, Recipe, read_text},
 };
 use firebrick_import::{Origin, import};
 use firebrick_recipes::{ALL, BuiltIn};
@@ -87,9 +83,6 @@ Examples:
   firebrick recipes import run_dapo_qwen2.5_32b.sh > dapo-32b.toml
   firebrick recipes import skyrl.yaml trainer.train_batch_size=64 > my.toml";
 
-/// The largest size that is read, in bytes. A script or a configuration has some thousand bytes.
-const MOST_BYTES: u64 = 1 << 20;
-
 impl Recipes {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         match self.action {
@@ -151,20 +144,15 @@ fn own(recipe: &BuiltIn) -> String {
 impl Import {
     fn run(self) -> Result<(), ProgramError> {
         let Import { config, set, from } = self;
-        let unread = |source| Error::File { path: config.clone(), source };
-        let mut text = String::new();
-        let file = File::open(&config).map_err(unread)?;
-        file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(unread)?;
-        if text.len() as u64 > MOST_BYTES {
-            return Err(unread(std::io::Error::other("it is larger than 1 MiB")).into());
-        }
+        let text =
+            read_text(&config).map_err(|source| Error::File { path: config.clone(), source })?;
         let origin = from.map(|from| match from {
             Program::Verl => Origin::Verl,
             Program::Skyrl => Origin::Skyrl,
         });
         let imported = import(&config, &text, &set, origin)?;
         // The recipe is printed even if standard error is closed and can't show the remarks.
-        let _ = std::io::stderr().write_all(imported.remarks.as_bytes());
+        super::note(&imported.remarks);
         super::print(&imported.text)
     }
 }

@@ -7,9 +7,10 @@ use firebrick::{
     replay::{Gradient, replay},
     wire,
 };
+use firebrick_core::printable;
 use serde_json::json;
 
-use crate::{ProgramError, bars::Bars, inspect::printable};
+use crate::{ProgramError, bars::Bars};
 
 /// The arguments of `firebrick replay`.
 #[derive(Args)]

@@ -3,11 +3,11 @@
 use std::{fs, path::PathBuf};
 
 use clap::Args;
-use firebrick_runs::{shell_word, write_atomically};
+use firebrick_runs::shell_word;
 use firebrick_view::report;
 
 use super::watch::open;
-use crate::{ProgramError, bars::Bars, closing::bytes};
+use crate::{ProgramError, bars::Bars, closing::bytes, out::Out};
 
 /// The arguments of `firebrick report`.
 #[derive(Args)]
@@ -35,23 +35,30 @@ Examples:
 
 impl Report {
     pub(super) fn run(self) -> Result<(), ProgramError> {
-        let out = match (self.out, &self.runs[..]) {
-            (Some(out), _) if out.is_dir() => out.join("report.html"),
-            (Some(out), _) => out,
-            (None, [run]) => run.join("report.html"),
-            (None, _) => "report.html".into(),
+        let (path, is_ours) = match (self.out, &self.runs[..]) {
+            (Some(out), _) if out.is_dir() => (out.join("report.html"), true),
+            (Some(out), _) => (out, false),
+            (None, [run]) => (run.join("report.html"), true),
+            (None, _) => ("report.html".into(), true),
         };
+        // Nobody has named this file, and in the folder of a stranger's run it may be a link to anything.
+        if is_ours && fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(ProgramError::NoPage { path });
+        }
+        let out = Out::of(&path)?;
         let writing = Bars::on_stderr().bar("writing", 0);
         let page = report(open(&self.runs)?, self.book.as_deref()).map_err(ProgramError::View)?;
-        if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder).map_err(ProgramError::file(folder))?;
-        }
-        write_atomically(&out, page.as_bytes())?;
+        out.write(page.as_bytes())?;
         drop(writing);
         let size = bytes(page.len() as u64);
-        super::print(&format!(
-            "{} ({size}): open it in a browser\n",
-            shell_word(&out.to_string_lossy())
-        ))
+        let name = shell_word(&path.to_string_lossy());
+        match out {
+            Out::File(_) => super::print(&format!("{name} ({size}): open it in a browser\n")),
+            // Standard output may be where the page has gone.
+            Out::Stream(_) => {
+                super::warn(format!("{name}: {size}"));
+                Ok(())
+            }
+        }
     }
 }

@@ -14,7 +14,7 @@ use std::{
 
 use clap::Args;
 use firebrick::Error;
-use firebrick_core::Verdict;
+use firebrick_core::{Verdict, printable, printable_lines};
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ use self::{
     lines::{Line, Lines},
     summary::Summary,
 };
-use crate::ProgramError;
+use crate::{ProgramError, error::STDOUT};
 
 const EXAMPLES: &str = "\
 A row is one line with one JSON object: \"gold\" and \"response\", and if you
@@ -99,10 +99,11 @@ impl Score {
         }
         let printed = if self.rows || self.disagreements {
             // Standard error may be closed by now, and then there is nobody to tell.
-            let _ = write!(io::stderr(), "{summary}");
+            super::note(&summary.to_string());
             out.flush()
         } else {
-            write!(out, "{summary}").and_then(|()| out.flush())
+            out.write_all(printable_lines(&summary.to_string()).as_bytes())
+                .and_then(|()| out.flush())
         };
         ended(printed).unwrap_or(Ok(u8::from(summary.bad() > 0)))
     }
@@ -123,6 +124,7 @@ impl Score {
                 match line.row() {
                     Ok(row) if line.id(&row) == id => {
                         let text = explain::explain(&line, &row, self.kind);
+                        let text = printable_lines(&text);
                         return ended(io::stdout().write_all(text.as_bytes()))
                             .unwrap_or(Ok(u8::from(bad)));
                     }
@@ -144,13 +146,13 @@ fn ended(printed: io::Result<()>) -> Option<Result<u8, ProgramError>> {
     let source = printed.err()?;
     Some(match source.kind() {
         io::ErrorKind::BrokenPipe => Ok(0),
-        _ => Err(Error::File { path: "standard output".into(), source }.into()),
+        _ => Err(Error::File { path: STDOUT.into(), source }.into()),
     })
 }
 
 /// Writes one line to standard error, which may be closed.
 fn complain(problem: &str) {
-    let _ = writeln!(io::stderr(), "{problem}");
+    super::warn(problem.to_owned());
 }
 
 /// The result of a line.
@@ -228,7 +230,7 @@ impl JudgedRow {
             expected: self.expected,
             agrees: self.expected.map(|expected| expected == self.is_right()),
         };
-        serde_json::to_writer(&mut *out, &printed)?;
-        out.write_all(b"\n")
+        let line = serde_json::to_string(&printed)?;
+        writeln!(out, "{}", printable(&line))
     }
 }

@@ -12,12 +12,13 @@ use std::{
 
 use clap::Args;
 use firebrick::{
-    Step, Watcher, data::Tokenizer, follow::Follow, reason, recipe::Recipe, runs::Store,
+    Step, Watcher, data::Tokenizer, follow::Follow, reason, recipe_of_run, runs::Store,
 };
+use firebrick_core::printable;
 use firebrick_view::{Pieces, Run, Watched};
 
 use super::train::{Show, has_dashboard, interrupted, screen, terminal};
-use crate::{ProgramError, bars::Bars, inspect::printable};
+use crate::{ProgramError, bars::Bars};
 
 /// The arguments of `firebrick watch`.
 #[derive(Args)]
@@ -131,7 +132,7 @@ fn wait(stop: &Arc<AtomicBool>, watcher: &mut Box<dyn Watcher>) {
 
 /// Returns the number of steps in the run's recipe.
 fn steps(run: &std::path::Path) -> Option<Step> {
-    Recipe::read(run.join("recipe.toml")).ok().map(|loaded| loaded.recipe.train.steps)
+    recipe_of_run(run).ok().map(|loaded| loaded.recipe.train.steps)
 }
 
 /// Opens runs to view, with the texts of their tokens if there is a tokenizer.

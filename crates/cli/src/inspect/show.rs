@@ -6,7 +6,9 @@ use firebrick::thousands;
 use firebrick_models::{Biases, DecoderConfig, ExpertSizes, QkNorm, RopeScaling, Turn};
 use serde_json::Value;
 
-use super::{Inspection, printable};
+use firebrick_core::printable;
+
+use super::Inspection;
 
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -115,10 +115,23 @@ pub(crate) fn nobody_else_is_answered(address: &str) {
             "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n",
         ),
         (&own, "Sec-Fetch-Site: cross-site\r\n"),
+        (&own, "Sec-Fetch-Site: Cross-Site\r\n"),
+        (&own, "Sec-Fetch-Site: elsewhere\r\n"),
+        ("Host: 127.0.0.1:evil\r\n", ""),
+        ("Host: localhost:8080.evil.example\r\n", ""),
+        (&own, "Host: evil.example\r\n"),
+        (&own, &own),
+        (&own, &format!("Origin: http://{host}\r\nOrigin: http://evil.example\r\n")),
     ] {
         let answer = ask("GET", &state, &format!("{host}{more}"));
         assert_eq!(status(&answer), 403, "{host}{more}");
         assert!(!answer.contains("rows") && !answer.contains("Access-Control"), "{answer}");
+    }
+    // A head has 16 KiB, and not a byte more.
+    let head = format!("GET {state} HTTP/1.1\r\n{own}X: \r\nConnection: close\r\n\r\n").len();
+    for (length, expected) in [((16 << 10) - head, 200), ((16 << 10) - head + 1, 431)] {
+        let long = "x".repeat(length);
+        assert_eq!(status(&ask("GET", &state, &format!("{own}X: {long}\r\n"))), expected);
     }
     for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
         let answer = ask(method, &page, &format!("{own}Content-Length: 0\r\n"));

@@ -7,7 +7,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use firebrick::{Recipe, Step, Watcher, follow::Follow, is_done, resume::values, runs::Store};
+use firebrick::{
+    Step, Watcher, follow::Follow, is_done, recipe_of_run, resume::values, runs::Store,
+};
 use firebrick_core::Metrics;
 use firebrick_runs::shell_word;
 use firebrick_view::{
@@ -107,7 +109,7 @@ impl Export<'_> {
     fn identity(&self, started: SystemTime) -> Identity {
         let folder = self.run.canonicalize().unwrap_or_else(|_| self.run.into());
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let recipe = Recipe::read(folder.join("recipe.toml")).ok();
+        let recipe = recipe_of_run(&folder).ok();
         let config = recipe.map(|loaded| values(&loaded.recipe)).unwrap_or_default();
         // W&B allows fewer letters in an id than a folder allows in its name. An id belongs to one run for ever,
         // but other runs may have the same name.

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use firebrick::{Error, Recipe, runs::Summary};
+use firebrick::{Error, recipe_of_run, runs::Summary};
+use firebrick_core::printable;
 
 use crate::{
     ProgramError,
@@ -25,7 +26,7 @@ pub(super) fn row(run: &Path) -> Result<String, ProgramError> {
         return Err(ProgramError::NotFinished { run: run.to_owned() });
     }
     let summary = Summary::read(&summary).map_err(Error::from)?;
-    let loaded = Recipe::read(run.join("recipe.toml")).map_err(Error::from)?;
+    let loaded = recipe_of_run(run)?;
     let device = machine([loaded.recipe.device.name()]);
     let heldout = &summary.heldout;
     let accuracy = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.3}"));
@@ -36,7 +37,7 @@ pub(super) fn row(run: &Path) -> Result<String, ProgramError> {
     let memory = summary.peak_rss_bytes.map_or_else(|| "–".into(), bytes);
     Ok(format!(
         "{HEAD}\n| {} | {device} | {} | {} | {} | {} | {memory} |",
-        loaded.name,
+        printable(&loaded.name).replace('|', "\\|"),
         accuracies.join(" → "),
         summary.steps,
         summary.completions.generated,

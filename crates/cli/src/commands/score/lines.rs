@@ -1,7 +1,7 @@
 //! Lines of files in batches, so that no file has to fit into memory.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, BufRead, BufReader, Read as _},
     path::{Path, PathBuf},
     sync::Arc,
@@ -75,7 +75,14 @@ impl Source {
             let reader = Box::new(BufReader::new(io::stdin()));
             return Ok(Source { name: Path::new("standard input").into(), reader, line: 0 });
         }
+        // What the shell has opened has a writer. Another pipe may have none, and a device may have no end.
+        let is_open = ["/dev/stdin", "/dev/fd", "/proc"].iter().any(|open| path.starts_with(open));
         let open = || {
+            let metadata = fs::metadata(path)?;
+            if !metadata.is_file() && !metadata.is_dir() && !is_open {
+                let problem = "it is a pipe or a device, expected a file; - reads standard input";
+                return Err(io::Error::other(problem));
+            }
             let file = File::open(path)?;
             // A folder can be opened as well. It fails only when it is read.
             if file.metadata()?.is_dir() {

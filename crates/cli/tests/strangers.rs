@@ -1,0 +1,352 @@
+//! Runs of strangers: what their texts and files may do to those who look at them, which is nothing.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::symlink,
+    path::Path,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use firebrick_core::is_unseen;
+use place::{Outcome, Place};
+use rusqlite::Connection;
+use serde_json::Value;
+
+/// Commands to a terminal in C0 and in C1, a mark that turns the direction of writing, a separator of lines, and a
+/// formula.
+const HOSTILE: &str = "=1\u{1b}]0;title\u{7}\u{9b}31m\u{202e}\u{2066}\u{2028}\u{85}\r";
+
+/// Runs the program, which has to end in time.
+fn ended(place: &Place, arguments: &[&str]) -> Outcome {
+    let mut child = place.command(arguments).spawn().unwrap();
+    // Pipes that nobody reads would hold the program up.
+    let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let read = |stream: &mut dyn std::io::Read| {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    thread::scope(|scope| {
+        let outputs = (scope.spawn(|| read(&mut stdout)), scope.spawn(|| read(&mut stderr)));
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if begun.elapsed() > Duration::from_secs(60) {
+                child.kill().unwrap();
+                panic!("{arguments:?} has not ended");
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        let (stdout, stderr) = (outputs.0.join().unwrap(), outputs.1.join().unwrap());
+        Outcome { code: status.code(), stdout, stderr }
+    })
+}
+
+/// Checks that nothing in an output is obeyed by a terminal.
+#[track_caller]
+fn assert_seen(arguments: &[&str], outcome: &Outcome) {
+    for text in [&outcome.stdout, &outcome.stderr] {
+        let obeyed = text.chars().find(|c| is_unseen(*c) && !matches!(c, '\n' | '\t'));
+        assert_eq!(obeyed, None, "{arguments:?}: {text}");
+    }
+}
+
+/// Appends the hostile text to every text of these columns.
+fn poison(run: &Path, columns: &[&str]) {
+    let store = Connection::open(run.join("run.db")).unwrap();
+    for column in columns {
+        let (table, column) = column.split_once('.').unwrap();
+        let sql = format!("UPDATE {table} SET \"{column}\" = coalesce(\"{column}\", '') || ?1");
+        assert!(store.execute(&sql, [HOSTILE]).unwrap() > 0, "{table}.{column}");
+    }
+}
+
+#[test]
+fn nothing_that_a_run_holds_is_obeyed() {
+    let place = Place::new();
+    // The coefficient makes the gradient infinite, so that a batch is kept.
+    let more = ["loss.entropy_coef=1e300", "train.max_skipped=1", "sampling.dynamic=false"];
+    place.train_tiny("skipped", &more);
+    place.train_tiny("a", &["record.tokens_every=1"]).success();
+    // A folder may have such a name too.
+    let run = format!("runs/{}", HOSTILE.replace('/', ""));
+    fs::rename(place.path("runs/a"), place.path(&run)).unwrap();
+    let batch = "runs/skipped/skipped-step-000001-0.json";
+    let text = fs::read_to_string(place.path(batch)).unwrap();
+    let samples: Value = serde_json::from_str(&text).unwrap();
+    assert!(samples.is_array());
+    let checkpoint = format!("{run}/checkpoints/step-000006");
+    let mut config = place.json(&format!("{checkpoint}/config.json"));
+    config["note"] = HOSTILE.into();
+    config["architectures"] = [HOSTILE].to_vec().into();
+    place.write(&format!("{checkpoint}/config.json"), config.to_string());
+    let out = place.path("out.html");
+    let out = out.to_str().unwrap();
+
+    let texts = ["info.value", "events.text", "groups.prompt", "groups.reference"];
+    let of_completions = ["completions.text", "completions.extracted", "completions.parts"];
+    // Words that the program knows are the last, because it shows less of a run where it does not know them.
+    let words = ["groups.source", "groups.fate", "completions.verdict", "completions.finish"];
+    let names = ["metrics.name"];
+    for columns in [&texts[..], &of_completions, &names, &words] {
+        poison(&place.path(&run), columns);
+        let commands: [&[&str]; 21] = [
+            &["metrics", &run],
+            &["metrics", &run, "--form", "csv"],
+            &["metrics", &run, "--form", "table"],
+            &["metrics", &run, "--form", "row"],
+            &["metrics", &run, "--form", "wandb", "--out", "board"],
+            &["metrics", &run, "--form", "tensorboard", "--out", "board"],
+            &["metrics", &run, "--last", "1", HOSTILE],
+            &["watch", &run, "--plain"],
+            &["watch", &run],
+            &["report", &run, "--out", "/dev/stdout"],
+            &["report", &run, "--out", out],
+            &["diagnose", &run],
+            &["diagnose", &run, "--json"],
+            &["inspect", &checkpoint],
+            &["inspect", &checkpoint, "--tensors"],
+            &["inspect", &checkpoint, "--json"],
+            &["eval", &checkpoint, "--json"],
+            &["eval", &checkpoint, "--completions", "/dev/stdout"],
+            &["generate", &checkpoint, "--prompt", "1+1=", "--json"],
+            &["replay", batch],
+            &["replay", &run],
+        ];
+        for arguments in commands {
+            let outcome = ended(&place, arguments);
+            assert_seen(arguments, &outcome);
+            if arguments.contains(&"--json") && outcome.code == Some(0) {
+                serde_json::from_str::<Value>(&outcome.stdout).unwrap();
+            }
+        }
+    }
+
+    // JSON says the same in other letters, and a name is no formula.
+    let json = place.succeed(&["metrics", &run]).stdout;
+    let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert!(first.as_object().unwrap().keys().any(|name| name.ends_with(HOSTILE)), "{first}");
+    let store = Connection::open(place.path(&run).join("run.db")).unwrap();
+    store
+        .execute("UPDATE metrics SET name = '=HYPERLINK(1)' WHERE name LIKE 'reward/mean%'", [])
+        .unwrap();
+    let csv = place.succeed(&["metrics", &run, "--form", "csv"]).stdout;
+    assert!(csv.lines().next().unwrap().contains(",'=HYPERLINK(1)"), "{csv}");
+
+    // The file of a faulty recipe is quoted, and so are the rows of a faulty data set.
+    place.write(&format!("{run}/recipe.toml"), format!("a = \"{HOSTILE}\" b\n"));
+    place.write("bad.yaml", format!("name: [\"{HOSTILE}\"\n"));
+    place.write("bad.jsonl", format!("{{\"prompt\": {HOSTILE}}}\n"));
+    place.write(
+        "row.jsonl",
+        format!("{}\n", serde_json::json!({"id": HOSTILE, "gold": HOSTILE, "response": HOSTILE})),
+    );
+    let recipe = format!("{run}/recipe.toml");
+    let train = place::repository("recipes/ci/tiny.toml");
+    for arguments in [
+        &["diagnose", &run][..],
+        &["plan", &recipe],
+        &["train", &recipe],
+        &["train", "bad.yaml"],
+        &["train", &train, "--set", "data.train=bad.jsonl"],
+        &["train", &train, "--set", &format!("name={HOSTILE}")],
+        &["recipes", "import", "bad.yaml"],
+        &["score", "row.jsonl"],
+        &["score", "row.jsonl", "--rows"],
+        &["score", "row.jsonl", "--explain", HOSTILE],
+        &["score", "bad.jsonl"],
+    ] {
+        assert_seen(arguments, &ended(&place, arguments));
+    }
+}
+
+#[test]
+fn a_run_shows_no_file_from_elsewhere_and_waits_for_none() {
+    let place = Place::new();
+    place.train_tiny("a", &["train.steps=1"]).success();
+    place.write("secret", "a = \"the secret\"\n");
+    let pipe = |name: &str| {
+        let path = place.path(name);
+        let _ = fs::remove_file(&path);
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    let link = |name: &str, to: &Path| {
+        let path = place.path(name);
+        let _ = fs::remove_file(&path);
+        symlink(to, path).unwrap();
+    };
+    let look = || {
+        let mut all = String::new();
+        let ways: [&[&str]; 7] = [
+            &["report", "runs/a", "--out", "page.html"],
+            &["diagnose", "runs/a"],
+            &["watch", "runs/a", "--plain"],
+            &["metrics", "runs/a", "--form", "row"],
+            &["metrics", "runs/a", "--form", "wandb", "--out", "board"],
+            &["eval", "runs/a/checkpoints/step-000001"],
+            &["metrics", "runs/a"],
+        ];
+        for arguments in ways {
+            let outcome = ended(&place, arguments);
+            all += &format!("{}{}", outcome.stdout, outcome.stderr);
+        }
+        all + &fs::read_to_string(place.path("page.html")).unwrap_or_default()
+    };
+
+    let whole = fs::read(place.path("runs/a/recipe.toml")).unwrap();
+    for to in ["secret", "/dev/zero", "nowhere"] {
+        link("runs/a/recipe.toml", &place.path(to));
+        let seen = look();
+        assert!(!seen.contains("the secret") && seen.contains("it is a link"), "{to}: {seen}");
+    }
+    pipe("runs/a/recipe.toml");
+    assert!(look().contains("it is a pipe"));
+    fs::remove_file(place.path("runs/a/recipe.toml")).unwrap();
+    place.write("runs/a/recipe.toml", [&whole[..], &b"#".repeat(1 << 20)].concat());
+    assert!(look().contains("larger than 1048576 bytes"));
+    place.write("runs/a/recipe.toml", &whole);
+
+    // Whatever a run's folder holds beside it.
+    for name in ["summary.json", "run.db-wal", "run.db"] {
+        let file = format!("runs/a/{name}");
+        let aside = fs::read(place.path(&file)).ok();
+        pipe(&file);
+        look();
+        link(&file, Path::new("/dev/zero"));
+        look();
+        fs::remove_file(place.path(&file)).unwrap();
+        if let Some(aside) = aside {
+            place.write(&file, aside);
+        }
+    }
+
+    // The report's own place, when it is a link to a file of the reader.
+    link("runs/a/report.html", &place.path("secret"));
+    let refused = ended(&place, &["report", "runs/a"]);
+    assert!(refused.said().contains("no ordinary file"), "{}", refused.stderr);
+    let refused = ended(&place, &["report", "runs/a", "--out", "runs/a/run.db"]);
+    assert!(refused.said().contains("a file of the run"), "{}", refused.stderr);
+    assert_eq!(fs::read(place.path("secret")).unwrap(), b"a = \"the secret\"\n");
+    link("runs/a/.tmp-page.html", &place.path("secret"));
+    ended(&place, &["report", "runs/a", "--out", "runs/a/page.html"]).success();
+    assert_eq!(fs::read(place.path("secret")).unwrap(), b"a = \"the secret\"\n");
+
+    // Data, alone and in a folder, and a recipe.
+    place.fixture("qwen2-f32", "qwen2");
+    fs::create_dir(place.path("rows")).unwrap();
+    place.write("rows/a.jsonl", "{\"prompt\": \"1+1=\", \"answer\": \"2\"}\n");
+    for name in ["rows/b.jsonl", "rows.jsonl", "rows.parquet", "pipe.toml"] {
+        pipe(name);
+    }
+    for data in ["rows", "rows.jsonl", "rows.parquet"] {
+        let recipe = "[model]\npath = \"qwen2\"\n[train]\nsteps = 1\n[data]\nheldout_size = 1\n";
+        place.write("rows.toml", format!("{recipe}train = \"{data}\"\n"));
+        let refused = ended(&place, &["train", "rows.toml"]);
+        assert!(refused.said().contains("expected a file"), "{data}: {}", refused.stderr);
+    }
+    for arguments in [
+        &["train", "pipe.toml"][..],
+        &["recipes", "import", "pipe.toml"],
+        &["score", "pipe.toml"],
+        &["score", "/dev/zero"],
+    ] {
+        let refused = ended(&place, arguments);
+        assert!(refused.said().contains("expected a file"), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_record_that_is_taken_away_ends_the_run() {
+    for replaced in [false, true] {
+        let place = Place::new();
+        let recipe = place::repository("recipes/ci/tiny.toml");
+        let train = ["train", &recipe, "--set", "name=a", "--set", "train.steps=100000"];
+        let begun = || place.newest("a").is_some();
+        let child = place.start_until(&train, begun).unwrap();
+        for name in ["run.db", "run.db-wal", "run.db-shm"] {
+            let file = place.path(&format!("runs/a/{name}"));
+            if replaced {
+                fs::copy(&file, place.path(name)).unwrap();
+            }
+            fs::remove_file(&file).unwrap();
+            if replaced {
+                fs::copy(place.path(name), &file).unwrap();
+            }
+        }
+        let outcome = Outcome::of(child.wait_with_output().unwrap());
+        assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+        assert!(
+            outcome.said().contains("run.db was removed, moved or replaced"),
+            "{}",
+            outcome.stderr
+        );
+    }
+}
+
+#[test]
+fn a_full_device_is_said_to_be_full() {
+    let place = Place::new();
+    place.train_tiny("a", &["train.steps=1"]).success();
+    let into = |arguments: &[&str]| {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        Outcome::of(place.command(arguments).stdout(full).output().unwrap())
+    };
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["metrics", "--help"],
+        &["schema"],
+        &["metrics", "runs/a"],
+        &["report", "runs/a"],
+        &["completions", "bash"],
+    ] {
+        let outcome = into(arguments);
+        assert_eq!(outcome.code, Some(1), "{arguments:?}: {}", outcome.stderr);
+        let said = outcome.said();
+        assert!(said.contains("standard output") && !said.contains("checkpoint"), "{said}");
+    }
+    let devices = [
+        &["report", "runs/a", "--out"][..],
+        &["eval", "runs/a/checkpoints/step-000001", "--completions"],
+    ];
+    for arguments in devices {
+        let outcome = place.run(&[arguments, &["/dev/full"]].concat());
+        assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+        let written = place.run(&[arguments, &["/dev/stdout"]].concat()).success().stdout;
+        assert!(written.contains("<html") || written.contains("\"logprobs\""), "{written}");
+    }
+    use std::os::unix::fs::FileTypeExt as _;
+    assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
+}
+
+#[test]
+fn numbers_beyond_reading_are_short() {
+    let place = Place::new();
+    place.train_tiny("a", &[]).success();
+    let store = Connection::open(place.path("runs/a/run.db")).unwrap();
+    store
+        .execute("UPDATE metrics SET value = 1e308 * (CASE WHEN step % 2 THEN 1 ELSE -1 END)", [])
+        .unwrap();
+    for arguments in [
+        &["diagnose", "runs/a"][..],
+        &["diagnose", "runs/a", "--json"],
+        &["watch", "runs/a", "--plain"],
+        &["metrics", "runs/a", "--form", "csv"],
+        &["metrics", "runs/a", "--form", "table"],
+        &["report", "runs/a", "--out", "/dev/stdout"],
+    ] {
+        let outcome = ended(&place, arguments);
+        let text = outcome.stdout + &outcome.stderr;
+        let zeros = text.contains(&"0".repeat(60));
+        assert!(!zeros, "{arguments:?}");
+    }
+}
