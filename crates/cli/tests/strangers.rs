@@ -7,7 +7,7 @@ mod place;
 
 use std::{
     fs::{self, File},
-    os::unix::fs::symlink,
+    os::unix::fs::{FileTypeExt as _, symlink},
     path::Path,
     process::Command,
     thread,
@@ -289,6 +289,11 @@ fn a_record_that_is_taken_away_ends_the_run() {
             "{}",
             outcome.stderr
         );
+        if !replaced {
+            let steps = format!("train.steps={}", place.newest("a").unwrap() + 1);
+            let resumed = place.train_tiny("a", &[&steps, "--resume"]).success();
+            assert!(resumed.said().contains("the record begins anew"), "{}", resumed.stderr);
+        }
     }
 }
 
@@ -324,7 +329,6 @@ fn a_full_device_is_said_to_be_full() {
         let written = place.run(&[arguments, &["/dev/stdout"]].concat()).success().stdout;
         assert!(written.contains("<html") || written.contains("\"logprobs\""), "{written}");
     }
-    use std::os::unix::fs::FileTypeExt as _;
     assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
 }
 
