@@ -7,6 +7,7 @@ use std::{
 
 use clap::Parser;
 use firebrick_cli::{Message, ProgramError, commands::Arguments};
+use firebrick_core::printable_lines;
 use miette::MietteHandlerOpts;
 
 fn main() -> ExitCode {
@@ -24,7 +25,17 @@ fn main() -> ExitCode {
 /// Prints the help or the version that was asked for, or what is wrong with the arguments.
 fn say(error: &clap::Error) -> ExitCode {
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-    match error.print().and_then(|()| std::io::stdout().flush()) {
+    // An argument may be the name of a stranger's file. Then colors are the lesser loss.
+    let text = error.render().to_string();
+    let safe = printable_lines(&text);
+    let printed = if safe == text {
+        error.print()
+    } else if error.use_stderr() {
+        std::io::stderr().write_all(safe.as_bytes())
+    } else {
+        std::io::stdout().write_all(safe.as_bytes())
+    };
+    match printed.and_then(|()| std::io::stdout().flush()) {
         // It is no error if a reader such as head stops early.
         Err(source) if source.kind() != ErrorKind::BrokenPipe && !error.use_stderr() => {
             fail(firebrick::Error::File { path: "standard output".into(), source }.into())

@@ -164,6 +164,8 @@ fn nothing_that_a_run_holds_is_obeyed() {
         &["score", "row.jsonl", "--rows"],
         &["score", "row.jsonl", "--explain", HOSTILE],
         &["score", "bad.jsonl"],
+        &["inspect", HOSTILE, HOSTILE],
+        &["inspect", &format!("--{HOSTILE}")],
     ] {
         assert_seen(arguments, &ended(&place, arguments));
     }

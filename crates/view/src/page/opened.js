@@ -100,17 +100,6 @@ function siblings(row) {
 
 // Texts
 
-const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udc7f]/g;
-
-// Returns a text with symbols for the characters that would hide, move or reverse others.
-function visible(text) {
-    return text.replace(UNSEEN, (character) => {
-        const code = character.codePointAt(0);
-        if (code < 0x20) return String.fromCharCode(0x2400 + code);
-        return code === 0x7f ? "\u2421" : `‹U+${code.toString(16).toUpperCase().padStart(4, "0")}›`;
-    });
-}
-
 function excerpt(text) {
     const line = text.slice(0, 400).replace(/\s+/g, " ").trim();
     const cut = line.slice(0, 160).replace(/[\ud800-\udbff]$/, "");

@@ -8,6 +8,17 @@ const DAMAGED = LIVE ? "This part is gone. Reload the page." : "This part of the
 
 const byId = (id) => document.getElementById(id);
 
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udc7f]/g;
+
+// Returns a text with symbols for the characters that would hide, move or reverse others.
+function visible(text) {
+    return text.replace(UNSEEN, (character) => {
+        const code = character.codePointAt(0);
+        if (code < 0x20) return String.fromCharCode(0x2400 + code);
+        return code === 0x7f ? "\u2421" : `‹U+${code.toString(16).toUpperCase().padStart(4, "0")}›`;
+    });
+}
+
 // Makes an element of HTML. Children that are texts stay texts, whatever they hold.
 function make(name, attributes = {}, ...children) {
     return dress(document.createElement(name), attributes, children);
@@ -48,7 +59,8 @@ async function get(path) {
 
 // Writes a text for readers and screen readers, which hear it again only when it differs.
 function tell(element, text) {
-    if (element.textContent !== text) element.textContent = text;
+    const shown = visible(text);
+    if (element.textContent !== shown) element.textContent = shown;
 }
 
 // The theme
