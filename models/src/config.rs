@@ -382,6 +382,14 @@ impl DecoderConfig {
                 self.heads, self.kv_heads
             )));
         }
+        // The classes of these families ask for it even if head_dim is there.
+        let asks = matches!(self.family, Family::Llama | Family::Gemma3);
+        if asks && !self.hidden_size.is_multiple_of(self.heads) {
+            return Err(ConfigError::Size(format!(
+                "hidden_size is {}, which {} attention heads cannot share; expected a multiple",
+                self.hidden_size, self.heads
+            )));
+        }
         if !self.head_dim.is_multiple_of(2) {
             return Err(ConfigError::Size(format!(
                 "head_dim is {}; rotary position embedding needs an even number",

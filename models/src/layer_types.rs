@@ -80,7 +80,8 @@ pub(crate) fn listed(
                 _ => "full_attention or sliding_attention",
             };
             ConfigError::Size(format!(
-                "layer_types has {value} for layer {layer}; expected {known}: no other layer of {} is implemented",
+                "layer_types has {value} for layer {layer}; expected {known}, since no other layer of {} is \
+                 implemented: use a checkpoint without it",
                 family.model_type()
             ))
         })
@@ -250,7 +251,8 @@ mod tests {
         for family in [Family::Llama, Family::Olmo2, Family::Gemma, Family::Qwen3Moe] {
             assert_eq!(windows(family, off.clone()), Ok(vec![None; 4]), "{family:?}");
         }
-        let older = json!({"layer_types": vec!["attention"; 4], "use_sliding_window": true});
+        let full = ["attention"; 4];
+        let older = json!({"layer_types": full, "use_sliding_window": true});
         assert_eq!(windows(Family::Qwen3, older), Ok(vec![None; 4]));
     }
 

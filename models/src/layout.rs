@@ -77,14 +77,6 @@ pub(crate) fn read(
     }
 
     let sizes = sizes(fields, &defaults, max_position_embeddings, rope.theta)?;
-    let whole = sizes.hidden_size.is_multiple_of(sizes.heads.max(1));
-    if matches!(family, Family::Llama | Family::Gemma3) && !whole {
-        // Only these families' classes ask for it, even if head_dim is there.
-        return Err(ConfigError::Size(format!(
-            "hidden_size is {}, which {} attention heads cannot share; expected a multiple",
-            sizes.hidden_size, sizes.heads
-        )));
-    }
     layer_types::listed(fields, family, sizes.layers)?;
     let mut config = DecoderConfig::new(family, sizes);
     config.rope = rope;

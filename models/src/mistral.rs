@@ -1,4 +1,5 @@
-//! Mistral: Llama, with a window that all layers may look back through, or those that the file lists.
+//! Mistral: Llama, with a window that all layers may look back through. If the file lists types of layers, only some
+//! of them do.
 
 use serde_json::{Value, json};
 
