@@ -26,14 +26,17 @@ fn main() -> ExitCode {
 fn say(error: &clap::Error) -> ExitCode {
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     // An argument may be the name of a stranger's file. Then colors are the lesser loss.
-    let text = error.render().to_string();
-    let safe = printable_lines(&text);
-    let printed = if safe == text {
+    let is_plain = |argument: std::ffi::OsString| {
+        let argument = argument.to_string_lossy().into_owned();
+        printable_lines(&argument) == argument
+    };
+    let text = printable_lines(&error.render().to_string());
+    let printed = if std::env::args_os().all(is_plain) {
         error.print()
     } else if error.use_stderr() {
-        std::io::stderr().write_all(safe.as_bytes())
+        std::io::stderr().write_all(text.as_bytes())
     } else {
-        std::io::stdout().write_all(safe.as_bytes())
+        std::io::stdout().write_all(text.as_bytes())
     };
     match printed.and_then(|()| std::io::stdout().flush()) {
         // It is no error if a reader such as head stops early.
