@@ -13,8 +13,8 @@ use firebrick_core::{Seed, WorkedExample};
 use firebrick_data::Tokenizer;
 use firebrick_models::{
     Biases, Decoder, DecoderConfig, Family, LayerKind, Llama3, LongRope, Lora, RopeScaling,
-    SaveOptions, Sizes, Turn, WeightDtype, Yarn, load, load_config, parameters, random, save,
-    save_adapter,
+    SaveOptions, Sizes, Turn, WeightDtype, Yarn, load, load_adapter, load_config, parameters,
+    random, save, save_adapter,
 };
 use firebrick_tests::{
     close::report,
@@ -25,6 +25,7 @@ use firebrick_tests::{
     transformers::Transformers,
 };
 use firebrick_train::{AdamW, OptimConfig, warmup_step};
+use serde_json::{Value, json};
 
 #[test]
 fn interop_saved_checkpoint_opens_in_transformers() {
@@ -106,6 +107,7 @@ fn interop_adapters_open_in_peft() {
                 true => Vec::new(),
                 false => Lora::WHOLE[..1 + index % 2].iter().map(ToString::to_string).collect(),
             },
+            ..Lora::default()
         };
         let new = decoder.with_lora(lora, Seed::run(5));
         for (what, decoder) in [("new", new.clone()), ("trained", trained(new))] {
@@ -122,6 +124,119 @@ fn interop_adapters_open_in_peft() {
             report(&format!("a {what} adapter of {:?}: {said}", config.family));
         }
     }
+}
+
+/// The bases of adapters that see pictures, and the classes of transformers that open them as the book does.
+const SEEING: [(&str, &str); 3] = [
+    ("gemma3-f32-pictures", "AutoModelForCausalLM"),
+    ("mistral3-f32-pictures", "AutoModelForImageTextToText"),
+    ("qwen3_5-f32-pictures", "AutoModelForCausalLM"),
+];
+
+/// Copies a fixture whose `config.json` says outside of its text part that the head is the embedding. The text class
+/// of transformers looks into the text part.
+fn copied(fixture: &str, to: &Path) {
+    let from = Path::new("fixtures").join(fixture);
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+    let path = to.join("config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    if let (Some(tied), Some(text)) =
+        (config.get("tie_word_embeddings").cloned(), config.get_mut("text_config"))
+    {
+        text["tie_word_embeddings"] = tied;
+    }
+    fs::write(&path, config.to_string()).unwrap();
+}
+
+/// peft passes over tensors that it does not know, so the logits are compared, and have to move.
+#[test]
+fn interop_adapters_of_models_that_see_pictures_move_them_in_peft() {
+    let Some(transformers) = Transformers::find() else { return };
+    for (fixture, auto) in SEEING {
+        let (base, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        copied(fixture, base.path());
+        let decoder = load(base.path(), &Device::flex().autodiff()).unwrap();
+        let (rank_pattern, targets) =
+            (vec![("layers.1.self_attn.v_proj".into(), 3)], &Lora::PROJECTIONS);
+        let targets = targets.iter().map(ToString::to_string).collect();
+        let lora = Lora { rank: 2, alpha: 6.0, targets, rank_pattern, ..Lora::default() };
+        let decoder = trained(decoder.with_lora(lora, Seed::run(5)));
+        save_adapter(&decoder, &base.path().to_string_lossy().as_ref().into(), folder.path())
+            .unwrap();
+        let tokenizer = Tokenizer::from_folder(base.path()).unwrap();
+        let folders = [base.path(), folder.path()];
+        let said =
+            transformers.check_adapter_of(auto, folders, &decoder, &tokenizer, &short_texts());
+        report(&format!("an adapter of {fixture}: {said}"));
+    }
+}
+
+/// What peft makes is read here and written again, and computes the same there each time.
+#[test]
+fn interop_adapters_of_peft_are_read_and_written_again() {
+    let Some(transformers) = Transformers::find() else { return };
+    let [gemma3, mistral3, qwen3_5] = SEEING;
+    let whole = "AutoModelForImageTextToText";
+    let cases = [
+        (gemma3, json!({ "target_modules": ["q_proj", "down_proj"], "layers_to_transform": [1] })),
+        (gemma3, json!({ "target_modules": "all-linear" })),
+        (
+            gemma3,
+            json!({
+                "target_modules": r"model\.language_model\.(?!.*\.1\.).*\.(q|v|up)_proj",
+                "rank_pattern": { r"model.language_model.layers.\d.self_attn.q_proj": 3 },
+            }),
+        ),
+        (mistral3, json!({ "target_modules": ["k_proj", "gate_proj"], "use_rslora": true })),
+        (
+            qwen3_5,
+            json!({
+                "target_modules": ["in_proj_qkv", "in_proj_z", "out_proj", "q_proj", "o_proj"],
+                "exclude_modules": ["layers.1.self_attn.q_proj"],
+            }),
+        ),
+        (
+            ("qwen3_5-f32-pictures", whole),
+            json!({
+                "target_modules": ["in_proj_qkv", "up_proj"],
+                "layers_to_transform": 0,
+                "layers_pattern": "layers",
+                "alpha_pattern": { "model.language_model.layers.0.mlp.up_proj": 11 },
+            }),
+        ),
+        (
+            ("qwen2-f32", "AutoModelForCausalLM"),
+            json!({ "target_modules": ["q_proj"], "init_lora_weights": "mica" }),
+        ),
+    ];
+    for ((fixture, auto), mut arguments) in cases {
+        let place = tempfile::tempdir().unwrap();
+        let [base, made, again] = ["base", "made", "again"].map(|name| place.path().join(name));
+        fs::create_dir(&base).unwrap();
+        fs::create_dir(&again).unwrap();
+        copied(fixture, &base);
+        arguments["r"] = 2.into();
+        transformers.make_adapter(auto, &base, &made, &arguments);
+        let decoder = load_adapter(load(&base, &Device::flex()).unwrap(), &made).unwrap();
+        save_adapter(&decoder, &base.to_string_lossy().as_ref().into(), &again).unwrap();
+        let (_, auto) = SEEING.into_iter().find(|(name, _)| *name == fixture).unwrap_or(("", auto));
+        let tokenizer = Tokenizer::from_folder(&base).unwrap();
+        let said = transformers.check_adapter_of(
+            auto,
+            [&base, &again],
+            &decoder,
+            &tokenizer,
+            &short_texts(),
+        );
+        report(&format!("{fixture} with {arguments}: {said}"));
+    }
+}
+
+fn short_texts() -> Vec<String> {
+    ["What is 17 + 25?", "two\nlines"].map(String::from).into()
 }
 
 /// Makes models of each family with all that it may have, with heads and files of both kinds.

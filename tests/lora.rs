@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 use burn::{module::Module as _, tensor::Device};
 use firebrick_core::{Prompt, Seed};
 use firebrick_models::{
-    CheckpointError, Decoder, Lora, Padding, TokenBatch, adapter_config, load, load_adapter,
-    parameters, save_adapter,
+    CheckpointError, Decoder, Lora, Padding, TokenBatch, adapter_config, check_adapter, load,
+    load_adapter, parameters, save_adapter,
 };
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 use firebrick_tests::{
@@ -21,6 +25,7 @@ use firebrick_tests::{
     tiny,
 };
 use firebrick_train::{AdamW, CrossEntropy, OptimConfig, Optimizer, global_norm, warmup_step};
+use serde_json::{Value, json};
 
 /// Merging adds the products before the sum over inputs instead of after it.
 const MERGED: Tolerance = Tolerance { absolute: 5e-4, relative: 1e-4 };
@@ -191,6 +196,150 @@ fn what_is_no_adapter_for_this_model_is_said() {
     );
 }
 
+/// The classes of transformers have three ways to name the text model of a model that sees pictures.
+#[test]
+fn an_adapter_beside_a_model_that_sees_pictures_is_read_by_any_names() {
+    for (fixture, own) in [
+        ("gemma3-f32-pictures", "model.language_model.layers."),
+        ("mistral3-f32-pictures", "model.language_model.layers."),
+        ("qwen3_5-f32-pictures", "model.layers."),
+    ] {
+        let base = load(Path::new(&format!("fixtures/{fixture}")), &Device::flex()).unwrap();
+        let targets = ["q_proj", "o_proj", "down_proj"].map(String::from).to_vec();
+        let lora = Lora { rank: 2, alpha: 4.0, targets, ..Lora::default() };
+        let adapted = base.clone().with_lora(lora, Seed::run(1));
+        let folder = tempfile::tempdir().unwrap();
+        save_adapter(&adapted, &"base".into(), folder.path()).unwrap();
+        let begins = format!("base_model.model.{own}");
+        let names: Vec<String> = tensors(folder.path()).into_keys().collect();
+        assert!(names.iter().all(|name| name.starts_with(&begins)), "{fixture}: {names:?}");
+
+        for place in ["model.", "model.language_model.", "language_model.model."] {
+            let other = format!("base_model.model.{place}layers.");
+            renamed(folder.path(), |name| {
+                let name = name.replacen(&begins, &other, 1);
+                // Some programs save the names of the model's state, with the adapter's name in them.
+                name.replace(".weight", ".default.weight")
+            });
+            let read = load_adapter(base.clone(), folder.path()).unwrap();
+            assert_eq!(values(&read), values(&adapted), "{fixture}: {place}");
+            let again = tempfile::tempdir().unwrap();
+            save_adapter(&read, &"base".into(), again.path()).unwrap();
+            assert_eq!(tensors(again.path()).into_keys().collect::<Vec<_>>(), names, "{place}");
+            save_adapter(&adapted, &"base".into(), folder.path()).unwrap();
+        }
+    }
+}
+
+/// What PEFT passes over because of the adapter's own fields adds nothing here either.
+#[test]
+fn an_adapter_is_beside_the_modules_that_its_file_selects() {
+    let base = load(Path::new("fixtures/qwen2-f32"), &Device::flex()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let fixture = Path::new("fixtures/lora-qwen2");
+    for name in ["adapter_config.json", "adapter_model.safetensors"] {
+        fs::copy(fixture.join(name), folder.path().join(name)).unwrap();
+    }
+    let path = folder.path().join("adapter_config.json");
+    let good: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let with = |fields: Value| {
+        let mut config = good.clone();
+        config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        fs::write(&path, config.to_string()).unwrap();
+        load_adapter(base.clone(), folder.path())
+    };
+    let beside = |decoder: &Decoder| -> BTreeSet<String> {
+        let again = tempfile::tempdir().unwrap();
+        save_adapter(decoder, &"base".into(), again.path()).unwrap();
+        let names = tensors(again.path()).into_keys();
+        let module = |name: String| {
+            let inner = name.strip_prefix("base_model.model.model.layers.").unwrap();
+            inner.split_once(".lora_").unwrap().0.to_owned()
+        };
+        names.map(module).collect()
+    };
+    let all = beside(&with(json!({})).unwrap());
+    assert!(all.len() >= 14, "{all:?}");
+    let some = |wanted: &dyn Fn(&str) -> bool| -> BTreeSet<String> {
+        all.iter().filter(|name| wanted(name)).cloned().collect()
+    };
+    let of_layer = |name: &str| name.starts_with("1.");
+    let queries = |name: &str| name.ends_with(".q_proj");
+    let cases: [(Value, &dyn Fn(&str) -> bool); 9] = [
+        (json!({ "layers_to_transform": [1] }), &of_layer),
+        (json!({ "layers_to_transform": 1, "layers_pattern": "layers" }), &of_layer),
+        (json!({ "layers_to_transform": [1, 70], "layers_pattern": ["h", "layers"] }), &of_layer),
+        (json!({ "exclude_modules": ["q_proj"] }), &|name| !queries(name)),
+        (json!({ "exclude_modules": ["layers.0.self_attn.q_proj"] }), &|name| {
+            name != "0.self_attn.q_proj"
+        }),
+        (json!({ "exclude_modules": r".*\.0\..*" }), &|name| !name.starts_with("0.")),
+        (json!({ "target_modules": r"model\.layers\.\d+\.self_attn\.(?!k|v|o).*" }), &queries),
+        (json!({ "target_modules": ["model.layers.1.mlp.up_proj"] }), &|name| {
+            name == "1.mlp.up_proj"
+        }),
+        (json!({ "target_modules": "all-linear" }), &|_| true),
+    ];
+    for (fields, wanted) in cases {
+        let read = with(fields.clone()).unwrap();
+        assert_eq!(beside(&read), some(wanted), "{fields}");
+        let left_out = check_adapter(folder.path(), base.config()).unwrap();
+        assert_eq!(left_out.len(), 2 * (all.len() - some(wanted).len()), "{fields}");
+        let again = tempfile::tempdir().unwrap();
+        save_adapter(&read, &"base".into(), again.path()).unwrap();
+        let saved = fs::read(again.path().join("adapter_config.json")).unwrap();
+        let saved: Value = serde_json::from_slice(&saved).unwrap();
+        for (field, value) in fields.as_object().unwrap() {
+            assert_eq!(saved[field], *value, "{field}");
+        }
+        let read_again = load_adapter(base.clone(), again.path()).unwrap();
+        assert_eq!(values(&read_again), values(&read), "{fields}");
+    }
+    for (fields, words) in [
+        (json!({ "layers_to_transform": [9] }), "selects none of the tensors"),
+        (json!({ "layers_to_transform": "all" }), "expected the number of a layer"),
+        (json!({ "layers_pattern": "layers" }), "layers_pattern needs layers_to_transform"),
+        (
+            json!({ "layers_to_transform": [1], "target_modules": ".*q_proj" }),
+            "needs a list of names as target_modules",
+        ),
+        (json!({ "exclude_modules": 7 }), "exclude_modules is 7, expected a list of names"),
+        (json!({ "target_modules": "(" }), "is no regular expression"),
+        (json!({ "kasa_config": { "beta": 1 } }), "kasa_config = {\"beta\":1} is not implemented"),
+    ] {
+        let message = with(fields.clone()).unwrap_err().to_string();
+        assert!(message.contains("adapter_config.json") && message.contains(words), "{message}");
+    }
+}
+
+/// Names that PEFT would pass over are read, or the reason is said.
+#[test]
+fn names_of_an_adapter_that_mean_nothing_are_refused() {
+    let base = tiny::policy(3, &Device::flex());
+    let lora = Lora { rank: 2, alpha: 4.0, targets: vec!["v_proj".into()], ..Lora::default() };
+    let adapted = base.clone().with_lora(lora, Seed::run(1));
+    let folder = tempfile::tempdir().unwrap();
+    let first = "model.layers.0.self_attn.v_proj.lora_A";
+    for (from, to, words) in [
+        ("base_model.model.", "model.", "does not begin with base_model.model."),
+        (first, "model.layers.0.self_attn.v_proj.lora_E", "is of no adapter that is implemented"),
+        (first, "model.layers.0.self_attn.v_proj.lora_A.a.b", "is of no adapter"),
+        (first, "model.layers.0.self_attn.w_proj.lora_A", "is of no projection"),
+        (first, "model.embed_tokens.lora_embedding_A", "is an adapter of the embedding"),
+        (first, "model.language_model.layers.0.self_attn.v_proj.lora_A", "for two classes"),
+        (first, &format!("{first}.default"), "of an adapter without a name and of the adapter"),
+        ("lora_A.weight", "lora_magnitude_vector.weight", "is a magnitude of DoRA"),
+        ("lora_A.weight", "base_layer.bias", "is a bias that was trained"),
+        (first, "lm_head", "is a whole matrix, expected lm_head in modules_to_save"),
+        ("lora_A", "lora_B.default", "is of the same matrix as"),
+    ] {
+        save_adapter(&adapted, &"base".into(), folder.path()).unwrap();
+        renamed(folder.path(), |name| name.replace(from, to));
+        let message = load_adapter(base.clone(), folder.path()).unwrap_err().to_string();
+        assert!(message.contains(words), "{from} as {to}: {message}");
+    }
+}
+
 fn adapted(fixture: &Fixture, device: &Device) -> Decoder {
     load_adapter(base_of(fixture, device), &fixture.folder).unwrap()
 }
@@ -247,6 +396,21 @@ fn tensors(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         (name.clone(), data[at(0)..at(1)].to_vec())
     });
     bytes.collect()
+}
+
+/// Gives the tensors of a folder's adapter other names.
+fn renamed(folder: &Path, name: impl Fn(&str) -> String) {
+    let path = folder.join("adapter_model.safetensors");
+    let (header, data) = header(&path);
+    let named = |(old, info): (&String, &Value)| match old.as_str() {
+        "__metadata__" => (old.clone(), info.clone()),
+        old => (name(old), info.clone()),
+    };
+    let header: Value = header.as_object().unwrap().iter().map(named).collect();
+    let mut text = header.to_string().into_bytes();
+    text.resize(text.len().next_multiple_of(8), b' ');
+    let length = (text.len() as u64).to_le_bytes();
+    fs::write(&path, [&length[..], &text, &data].concat()).unwrap();
 }
 
 fn header(path: &Path) -> (serde_json::Value, Vec<u8>) {

@@ -18,7 +18,8 @@ mod save;
 mod tensors;
 
 pub use adapter::{
-    AdapterBase, adapter_config, adapter_lora, is_adapter, load_adapter, save_adapter,
+    AdapterBase, adapter_config, adapter_lora, check_adapter, is_adapter, load_adapter,
+    save_adapter,
 };
 pub use dtype::WeightDtype;
 pub use error::CheckpointError;

@@ -1,6 +1,6 @@
 //! Counts of a decoder's parameters, from its sizes alone.
 
-use crate::{DecoderConfig, LayerKind, Lora, names};
+use crate::{DecoderConfig, LayerKind, Lora, names, selection::Rules};
 
 /// Numbers of parameters, known before any parameter is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,40 +103,19 @@ impl DecoderConfig {
     /// to `outputs` has `rank · (inputs + outputs)` parameters. Matrices that are trained whole beside the
     /// adapters count as the model's.
     pub fn adapter_parameters(&self, lora: &Lora) -> (u64, u64) {
-        let lora = &lora.clone().named_in(self);
-        let sides = |path: &str, inputs: usize| {
-            let wanted = |(name, _): &(String, usize)| {
-                lora.targets.iter().any(|target| name.ends_with(&format!(".{target}")))
-            };
-            let parts = names::projections(path, self).into_iter().filter(wanted);
-            let sizes = parts.map(|(name, outputs)| (name, [inputs, outputs]));
-            sizes.collect::<Vec<_>>()
+        let lora = lora.clone().named_in(self);
+        // Rules that can't be read are refused when the adapter is.
+        let Ok(rules) = Rules::of(&lora) else { return (0, 0) };
+        let wanted = |name: &str| {
+            lora.targets.iter().any(|target| name.ends_with(&format!(".{target}")))
+                && rules.selects(name) == Ok(true)
         };
-        let of_layer = |(layer, kind): (usize, &LayerKind)| {
-            let mixer = match self.delta.filter(|_| kind.recurrent) {
-                Some(delta) => {
-                    [sides("delta.input", self.hidden_size), sides("delta.output", delta.values())]
-                }
-                None => [
-                    sides("attention.qkv", self.hidden_size),
-                    sides("attention.output", self.query_width()),
-                ],
-            };
-            let mlp = match kind.sparse {
-                true => Default::default(),
-                false => {
-                    [sides("gate_up", self.hidden_size), sides("down", self.intermediate_size)]
-                }
-            };
-            let sides = [mixer, mlp].concat().concat();
-            let sizes = sides.into_iter().flat_map(move |(name, sides)| {
-                let rank = lora.rank(&format!("model.layers.{layer}.{name}")) as u64;
-                sides.map(|side| side as u64 * rank)
-            });
-            sizes.collect::<Vec<_>>()
-        };
-        let all = || self.kinds.iter().enumerate().flat_map(of_layer);
-        (all().sum(), all().max().unwrap_or(0))
+        let beside = names::adaptable(self).filter(|(name, _)| wanted(name));
+        let sizes = beside.flat_map(|(name, sides)| {
+            let rank = rules.rank(&name).unwrap_or(lora.rank) as u64;
+            sides.map(|side| side as u64 * rank)
+        });
+        sizes.fold((0, 0), |(sum, most), size| (sum + size, size.max(most)))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     experts::Experts,
     init::{ParameterSource, matrix, vector},
     layer::Layer,
-    names,
+    names::{self, TextPlace},
     projection::{Projection, remade},
 };
 
@@ -39,6 +39,8 @@ pub struct Decoder {
     grain: Grain,
     #[module(skip)]
     lora: Option<Lora>,
+    #[module(skip)]
+    place: TextPlace,
     #[module(skip)]
     longest: usize,
     #[module(skip)]
@@ -120,6 +122,7 @@ impl Decoder {
             compute: Compute::default(),
             grain: Grain::default(),
             lora: None,
+            place: TextPlace::default(),
             longest: 0,
             frequencies: frequencies(config, 0),
         })
@@ -127,6 +130,15 @@ impl Decoder {
 
     pub(crate) fn set_lora(&mut self, lora: Option<Lora>) {
         self.lora = lora;
+    }
+
+    /// Returns where the class of `transformers` that opens the decoder's folder keeps the text model.
+    pub(crate) fn place(&self) -> TextPlace {
+        self.place
+    }
+
+    pub(crate) fn set_place(&mut self, place: TextPlace) {
+        self.place = place;
     }
 
     /// Returns the matrix that has this name in [`Lora::modules_to_save`].

@@ -65,6 +65,7 @@ mod names;
 mod normal;
 mod olmo;
 mod parameters;
+mod pattern;
 mod phi3;
 mod policy;
 mod projection;
@@ -74,6 +75,7 @@ mod qwen3_5;
 mod qwen3_moe;
 mod reward_model;
 mod rope;
+mod selection;
 mod smollm3;
 
 pub use balance::Loads;
@@ -82,9 +84,9 @@ pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{
     AdapterBase, CheckpointError, Formats, Inventory, Loaded, NamedTensor, ParameterSet,
-    SaveOptions, TensorInfo, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter,
-    is_gguf, load, load_adapter, load_config, load_noting, load_parameters, named_tensors, save,
-    save_adapter, save_as, save_parameters, unread_tensors,
+    SaveOptions, TensorInfo, WeightDtype, adapter_config, adapter_lora, check_adapter, inventory,
+    is_adapter, is_gguf, load, load_adapter, load_config, load_noting, load_parameters,
+    named_tensors, save, save_adapter, save_as, save_parameters, unread_tensors,
 };
 pub use config::{
     Biases, ConfigError, DecoderConfig, DeltaSizes, ExpertSizes, LayerKind, LayerNorms, QkNorm,
@@ -106,3 +108,4 @@ pub use parameters::{Parameter, parameters};
 pub use policy::{DecodeCache, Lookup, PolicyModel, arrange_rows};
 pub use reward_model::{Conversation, ModelVerifier, RewardModel, Transform};
 pub use rope::{Llama3, LongRope, Rope, RopeScaling, Yarn};
+pub use selection::Selection;

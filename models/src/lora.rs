@@ -7,11 +7,13 @@ use burn::{
     tensor::{DType, Device, Tensor, TensorData},
 };
 use firebrick_core::Seed;
-use regex::{Regex, RegexBuilder};
 
 use firebrick_kernels as ops;
 
-use crate::{Compute, Decoder, DecoderConfig, GradientSum, PolicyModel, gradient::Piece};
+use crate::{
+    Compute, Decoder, DecoderConfig, GradientSum, PolicyModel, Selection, gradient::Piece, names,
+    pattern::Pattern,
+};
 
 /// The adapters that a model gets (Hu et al. 2021).
 ///
@@ -35,6 +37,8 @@ pub struct Lora {
     /// The matrices of [`Lora::WHOLE`] that are trained whole beside the adapters and are kept with them. The
     /// model must have them.
     pub modules_to_save: Vec<String>,
+    /// The modules that the adapter's file selects; `None` for new adapters, which `targets` selects.
+    pub selection: Option<Selection>,
 }
 
 impl Lora {
@@ -93,15 +97,25 @@ impl Lora {
     /// Returns the rank of the adapter beside the projection of that name, such as
     /// `model.layers.0.self_attn.q_proj`.
     pub fn rank(&self, name: &str) -> usize {
-        first_match(&self.rank_pattern, name).unwrap_or(self.rank)
+        first_match(&self.rank_pattern, &self.place().name(name)).unwrap_or(self.rank)
     }
 
     /// Returns the factor that multiplies the output of that adapter: `alpha / rank`, or `alpha / √rank` with
     /// `rslora` (Kalajdzievski 2023).
     pub fn scale(&self, name: &str) -> f64 {
-        let alpha = first_match(&self.alpha_pattern, name).unwrap_or(self.alpha);
-        let rank = self.rank(name) as f64;
+        let alpha = first_match(&self.alpha_pattern, &self.place().name(name));
+        self.scale_of(self.rank(name), alpha.unwrap_or(self.alpha))
+    }
+
+    /// Returns the factor of an adapter of that rank and `alpha`.
+    pub(crate) fn scale_of(&self, rank: usize, alpha: f64) -> f64 {
+        let rank = rank as f64;
         alpha / if self.rslora { rank.sqrt() } else { rank }
+    }
+
+    /// Returns where the class keeps the text model whose names the patterns are about.
+    fn place(&self) -> names::TextPlace {
+        self.selection.as_ref().map(|fields| fields.place).unwrap_or_default()
     }
 
     /// Checks that a model of these sizes can have these adapters. The error says why it can't.
@@ -125,14 +139,9 @@ impl Lora {
 /// Finds the first pattern that matches the end of a name and returns its value. The matched end begins after a
 /// point or at the name's beginning.
 fn first_match<T: Copy>(patterns: &[(String, T)], name: &str) -> Option<T> {
-    let matches = |pattern: &str| ends_with(pattern).is_ok_and(|it| it.is_match(name));
+    let matches =
+        |pattern: &str| Pattern::end(pattern).is_ok_and(|it| it.matches(name) == Ok(true));
     patterns.iter().find(|(pattern, _)| matches(pattern)).map(|(_, value)| *value)
-}
-
-/// Makes a pattern into the expression that PEFT makes of it.
-pub(crate) fn ends_with(pattern: &str) -> Result<Regex, regex::Error> {
-    // The patterns name projections. A pattern that needs more than this size names none.
-    RegexBuilder::new(&format!(r"^(?:.*\.)?(?:{pattern})$")).size_limit(1 << 16).build()
 }
 
 /// Two thin matrices beside a projection.

@@ -1,6 +1,32 @@
 //! The names that checkpoints have for the parameters of a decoder.
 
+use std::borrow::Cow;
+
 use crate::{DecoderConfig, family::Piece};
+
+/// Where a class of `transformers` keeps the text model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TextPlace {
+    /// The class is the text model alone.
+    #[default]
+    Alone,
+    /// The class also sees pictures, and has the text model within.
+    Within,
+    /// The class is as `Within`, of transformers up to 4.51.
+    Around,
+}
+
+impl TextPlace {
+    /// Returns the name within the class of a module that the text model alone has.
+    pub(crate) fn name(self, name: &str) -> Cow<'_, str> {
+        match (self, name.strip_prefix("model.")) {
+            (TextPlace::Within, Some(rest)) => format!("model.language_model.{rest}").into(),
+            (TextPlace::Around, Some(rest)) => format!("language_model.model.{rest}").into(),
+            (TextPlace::Around, None) => format!("language_model.{name}").into(),
+            _ => name.into(),
+        }
+    }
+}
 
 /// Returns the checkpoint names of the parameter at `path`, with the rows of each.
 pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
@@ -81,6 +107,38 @@ pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(String, us
         other => return of_expert(other, config),
     };
     maps.into_iter().map(|(name, outputs)| (name.to_owned(), outputs)).collect()
+}
+
+/// Lists every projection that may have an adapter, with its numbers of inputs and outputs.
+pub(crate) fn adaptable(config: &DecoderConfig) -> impl Iterator<Item = (String, [usize; 2])> + '_ {
+    config.kinds.iter().enumerate().flat_map(move |(layer, kind)| {
+        let mut paths = match kind.recurrent {
+            true => vec!["delta.input", "delta.output"],
+            false => vec!["attention.qkv", "attention.output"],
+        };
+        if !kind.sparse {
+            paths.extend(["gate_up", "down"]);
+        }
+        paths.into_iter().flat_map(move |path| {
+            let inputs = inputs(path, config);
+            let maps = projections(path, config).into_iter();
+            maps.map(move |(name, outputs)| {
+                (format!("model.layers.{layer}.{name}"), [inputs, outputs])
+            })
+        })
+    })
+}
+
+/// Returns the number of inputs of the matrix at `path` in a layer.
+pub(crate) fn inputs(path: &str, config: &DecoderConfig) -> usize {
+    let of_expert = path.starts_with("experts.each.");
+    match path.rsplit('.').next().unwrap_or(path) {
+        "output" if path.starts_with("delta.") => config.delta.map_or(0, |delta| delta.values()),
+        "output" => config.query_width(),
+        "down" if of_expert => config.experts.map_or(0, |experts| experts.inner),
+        "down" => config.intermediate_size,
+        _ => config.hidden_size,
+    }
 }
 
 /// Does [`projections`] for an expert, such as `experts.each.7.gate_up`.

@@ -1,11 +1,13 @@
 """Opens saved models of Firebrick with transformers and with peft, and compares logits and tokens.
 
     python3 tests/interop/roundtrip.py FOLDER [EXPECTED.safetensors] [--adapter FOLDER] [--gguf NAME]
+        [--auto CLASS]
 
 EXPECTED holds `input_ids`, `attention_mask` and `logits` as Firebrick computed them. Its metadata has
 `texts`: texts with their tokens and the text that those decode to. Without EXPECTED the folder is only
 opened. With an adapter, the logits are those of the model with the adapter on it, and then also those
-of the merged model. With the name of a GGUF file, the model is read from that file of the folder. The
+of the merged model. An adapter that is not zero has to move them. CLASS opens the folder in place of
+AutoModelForCausalLM. With the name of a GGUF file, the model is read from that file of the folder. The
 exit status is 0 if everything agrees.
 """
 
@@ -15,7 +17,8 @@ import sys
 
 import safetensors.torch
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+import transformers
+from transformers import AutoTokenizer
 
 # The tolerances are those of the fixtures: f32 against f32, with other kernels.
 ABSOLUTE, RELATIVE = 2e-4, 1e-4
@@ -23,9 +26,9 @@ ABSOLUTE, RELATIVE = 2e-4, 1e-4
 MERGED = 5e-4
 
 
-def open_folder(folder, gguf=None):
+def open_folder(folder, gguf=None, auto="AutoModelForCausalLM"):
     of_file = {} if gguf is None else {"gguf_file": gguf}
-    model, report = AutoModelForCausalLM.from_pretrained(
+    model, report = getattr(transformers, auto).from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **of_file
     )
     # transformers invents tensors that a checkpoint does not hold. Such a checkpoint does not open.
@@ -75,8 +78,21 @@ def adapted(model, adapter):
     return model
 
 
-def main(folder, expected, adapter, gguf):
-    model, tokenizer = open_folder(folder, gguf)
+def moved(model, expected):
+    """Tells how far the adapter moves the logits."""
+    ids, mask = expected.get_tensor("input_ids"), expected.get_tensor("attention_mask")
+    with torch.no_grad(), model.disable_adapter():
+        before = model(ids, attention_mask=mask).logits
+    ours = expected.get_tensor("logits")
+    farthest = (before - ours)[mask == 1].abs().max().item()
+    some = any(it.any() for name, it in model.named_parameters() if "lora_B" in name)
+    if some and farthest < 100 * ABSOLUTE:
+        sys.exit(f"the adapter moves the logits by {farthest:.1e} only")
+    return f"the adapter moves them by up to {farthest:.1e}"
+
+
+def main(folder, expected, adapter, gguf, auto):
+    model, tokenizer = open_folder(folder, gguf, auto)
     if adapter is not None:
         model = adapted(model, adapter)
     if expected is None:
@@ -86,6 +102,7 @@ def main(folder, expected, adapter, gguf):
         texts = json.loads(file.metadata()["texts"])
         said = [compare_logits(model, file), compare_texts(tokenizer, texts)]
         if adapter is not None:
+            said.append(moved(model, file))
             said.append("merged: " + compare_logits(model.merge_and_unload(), file, MERGED))
         print("; ".join(said))
 
@@ -96,4 +113,5 @@ if __name__ == "__main__":
     parser.add_argument("expected", nargs="?")
     parser.add_argument("--adapter")
     parser.add_argument("--gguf")
+    parser.add_argument("--auto", default="AutoModelForCausalLM")
     main(**vars(parser.parse_args()))

@@ -78,6 +78,36 @@ impl Transformers {
         self.compare(base, &adapter, decoder, tokenizer, texts)
     }
 
+    /// Does as [`Transformers::check_adapter`], with the base opened by the class `auto` of `transformers`.
+    ///
+    /// # Panics
+    /// As for [`Transformers::check`].
+    pub fn check_adapter_of(
+        &self,
+        auto: &str,
+        [base, adapter]: [&Path; 2],
+        decoder: &Decoder,
+        tokenizer: &Tokenizer,
+        texts: &[String],
+    ) -> String {
+        let more = ["--adapter".as_ref(), adapter.as_os_str(), "--auto".as_ref(), auto.as_ref()];
+        self.compare(base, &more, decoder, tokenizer, texts)
+    }
+
+    /// Has `peft` make an adapter of random values in `adapter`, for the class `auto` of the folder `base`, with these
+    /// arguments of its `LoraConfig`.
+    ///
+    /// # Panics
+    /// If it fails, with its words.
+    pub fn make_adapter(&self, auto: &str, base: &Path, adapter: &Path, arguments: &Value) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/make_adapter.py");
+        let mut run = Command::new(&self.python);
+        let run = run.arg(script).arg(auto).arg(base).arg(adapter).arg(arguments.to_string());
+        let output = run.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments}: {said}");
+    }
+
     /// Does as [`Transformers::check`] for a GGUF file that was read here.
     ///
     /// # Panics

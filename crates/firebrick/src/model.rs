@@ -14,7 +14,8 @@ use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
     AdapterBase, Base, CheckpointError, Compute, Decoder, DecoderConfig, Family, Formats, Lora,
-    Parameter, PolicyModel, Sizes, WeightDtype, adapter_config, adapter_lora, inventory,
+    Parameter, PolicyModel, Sizes, WeightDtype, adapter_config, adapter_lora, check_adapter,
+    inventory,
     is_adapter, is_gguf, load_adapter, load_config, load_noting, parameters, random,
 };
 
@@ -147,7 +148,7 @@ impl Folders {
         &self,
         base: Base,
         device: &Device,
-        warn: impl FnOnce(String),
+        mut warn: impl FnMut(String),
     ) -> Result<Decoder, CheckpointError> {
         let loaded = load_noting(&self.weights, base, device)?;
         if let Some(first) = loaded.nonfinite.first() {
@@ -159,7 +160,18 @@ impl Folders {
             ));
         }
         match &self.adapter {
-            Some(adapter) => load_adapter(loaded.decoder, adapter),
+            Some(adapter) => {
+                let left_out = check_adapter(adapter, loaded.decoder.config())?;
+                if let Some(first) = left_out.first() {
+                    warn(format!(
+                        "{}: {} of its tensors are left out, such as {first}: adapter_config.json does \
+                         not select their modules, or they do nothing for text",
+                        adapter.display(),
+                        left_out.len(),
+                    ));
+                }
+                load_adapter(loaded.decoder, adapter)
+            }
             None => Ok(loaded.decoder),
         }
     }

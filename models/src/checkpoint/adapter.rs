@@ -1,17 +1,21 @@
 //! Adapters in PEFT's files: `adapter_config.json` and `adapter_model.safetensors`.
 
-use std::{collections::BTreeSet, path::Path};
+mod config;
+mod keys;
+
+use std::{collections::BTreeMap, path::Path};
 
 use burn::tensor::{Tensor, TensorData};
-use serde_json::{Map, Value, json};
 
+pub use self::config::adapter_config;
+use self::keys::Keys;
 use super::{
     CheckpointError, WeightDtype,
     file::TensorFile,
     folder::{INDEX, SINGLE},
-    json, layout, save,
+    layout, save,
 };
-use crate::{Adapter, ConfigError, Decoder, Lora, config::Fields, lora::ends_with, names};
+use crate::{Adapter, Decoder, DecoderConfig, Lora, names, selection::Rules};
 
 const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
@@ -37,164 +41,73 @@ impl From<&str> for AdapterBase {
     }
 }
 
-/// Reads the adapter of a folder, and the model that it was made for. The adapter's targets are left empty:
-/// [`adapter_lora`] reads them.
-///
-/// # Errors
-/// If `adapter_config.json` is missing or broken, or asks for more than is computed here.
-pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointError> {
-    let path = folder.join(CONFIG);
-    let fields: Map<String, Value> = json::read(&path, json::CONFIG)?;
-    let config = |source| CheckpointError::Config { path: path.clone(), source };
-    let fields = Fields(&fields);
-    let refuse = |problem| Err(CheckpointError::Adapter { path: path.clone(), problem });
-    let kind = fields.text("peft_type").map_err(config)?;
-    if kind != "LORA" {
-        return refuse(format!("it is of type {kind}, expected LORA"));
-    }
-    if let Some(field) = CHANGES_THE_SUM.into_iter().find(|field| asks(fields.0.get(*field))) {
-        let asked = &fields.0[field];
-        return refuse(format!("{field} = {asked} is not implemented; expected plain LoRA"));
-    }
-    if let Some(Value::String(init)) = fields.0.get("init_lora_weights")
-        && !LEAVES_THE_BASE.contains(&init.to_lowercase().as_str())
-    {
-        // PEFT changes the model's own weights in these ways, and again when it loads the adapter.
-        return refuse(format!(
-            "init_lora_weights = {init:?} changes the model's own weights, which is not implemented; \
-             save it with PEFT's path_initial_model_for_weight_conversion"
-        ));
-    }
-    let rank = fields.size("r").map_err(config)?;
-    let lora = Lora {
-        rank,
-        alpha: fields.number("lora_alpha").map_err(config)?,
-        // The tensors tell the targets, because the file's field may be a pattern.
-        targets: Vec::new(),
-        rslora: fields.optional("use_rslora", Fields::flag).map_err(config)?.unwrap_or(false),
-        rank_pattern: pattern(&fields, "rank_pattern", |it, name| it.size(name)).map_err(config)?,
-        alpha_pattern: pattern(&fields, "alpha_pattern", |it, name| it.number(name))
-            .map_err(config)?,
-        modules_to_save: match fields.0.get("modules_to_save") {
-            None | Some(Value::Null) => Vec::new(),
-            Some(list) => names_of(list).ok_or_else(|| {
-                config(ConfigError::Field {
-                    field: "modules_to_save".into(),
-                    expected: "a list of names",
-                    came: list.to_string(),
-                })
-            })?,
-        },
-    };
-    let patterns = lora.rank_pattern.iter().map(|(pattern, _)| pattern);
-    for pattern in patterns.chain(lora.alpha_pattern.iter().map(|(pattern, _)| pattern)) {
-        if let Err(error) = ends_with(pattern) {
-            return refuse(format!("the pattern {pattern:?} is no regular expression: {error}"));
-        }
-    }
-    let patterns = lora.rank_pattern.len().max(lora.alpha_pattern.len());
-    if patterns > Lora::PATTERNS {
-        return refuse(format!("it has {patterns} patterns, expected at most {}", Lora::PATTERNS));
-    }
-    let ranks = lora.rank_pattern.iter().map(|(pattern, rank)| (pattern.as_str(), *rank));
-    let wrong = |(_, rank): &(&str, usize)| !(1..=Lora::RANK).contains(rank);
-    if let Some((of, rank)) = ranks.chain([("r", lora.rank)]).find(wrong) {
-        return refuse(format!("the rank of {of:?} is {rank}, expected 1 to {}", Lora::RANK));
-    }
-    let base = AdapterBase {
-        name: fields.text("base_model_name_or_path").map_err(config)?.to_owned(),
-        revision: fields.0.get("revision").and_then(Value::as_str).map(str::to_owned),
-    };
-    Ok((lora, base))
-}
-
 /// Reads an adapter like [`adapter_config`], with the projections that its tensors are for.
 ///
 /// # Errors
 /// If a file is missing or broken, or a tensor is of no projection.
 pub fn adapter_lora(folder: &Path) -> Result<Lora, CheckpointError> {
-    let (mut lora, _) = adapter_config(folder)?;
-    lora.targets = targets(&TensorFile::open(&folder.join(TENSORS))?, &lora.modules_to_save)?;
-    Ok(lora)
+    Ok(open(folder)?.0)
+}
+
+/// Checks by names and shapes alone that [`load_adapter`] can put the adapter of a folder beside a model of these
+/// sizes. Returns the tensors that it would leave out: those beside modules that `adapter_config.json` does not
+/// select, which PEFT does not read either, and those that do nothing for text.
+///
+/// # Errors
+/// As for [`load_adapter`].
+pub fn check_adapter(
+    folder: &Path,
+    config: &DecoderConfig,
+) -> Result<Vec<String>, CheckpointError> {
+    Ok(Planned::of(folder, config)?.left_out)
 }
 
 /// Puts the adapter of a PEFT folder beside the projections of `decoder`, whose own weights are frozen, except
 /// matrices that the adapter holds whole.
 ///
+/// The adapter may have been made for a class with the text model alone, or for one that also sees pictures: only
+/// its part beside the text model is read. As in PEFT, tensors beside modules that `adapter_config.json` does not
+/// select are left out ([`check_adapter`] lists them).
+///
 /// # Errors
 /// If a file is missing or broken, or a tensor has not the shape that the model gives it, or is for a part that
 /// has no adapter here.
 pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, CheckpointError> {
-    let (mut lora, _) = adapter_config(folder)?;
-    let file = TensorFile::open(&folder.join(TENSORS))?;
-    let refuse = |problem| CheckpointError::Adapter { path: file.path().to_owned(), problem };
-    let mut unread: BTreeSet<String> = file.names().into_iter().collect();
-    lora.targets = targets(&file, &lora.modules_to_save)?;
-    lora.fits(decoder.config()).map_err(refuse)?;
-    let mut decoder = decoder.adapted(&lora, |name, [inputs, outputs], device| {
-        let (rank, scale) = (lora.rank(name), lora.scale(name));
-        let mut matrix = |part: &str, shape: [usize; 2]| {
-            let name = names::of_adapter_matrix(name, part);
-            if !unread.remove(&name) {
-                return Ok(None);
-            }
-            matrix(&file, &name, shape).map(Some)
+    let planned = Planned::of(folder, decoder.config())?;
+    let file = &planned.file;
+    let read = |key: &str, shape: [usize; 2]| -> Result<Vec<f32>, CheckpointError> {
+        let dtype = dtype(file, key, shape)?;
+        let info = file.info(key).expect("its shape was looked at");
+        let mut values = Vec::with_capacity(shape[0] * shape[1]);
+        file.read(info, dtype, &mut values)?;
+        Ok(values)
+    };
+    let mut decoder = decoder.adapted(&planned.lora, |name, [inputs, outputs], device| {
+        let Some(Pair { keys: [a, b], rank, scale }) = planned.pairs.get(name) else {
+            return Ok(None);
         };
-        let shapes = ([rank, inputs], [outputs, rank]);
-        match (matrix("A", shapes.0)?, matrix("B", shapes.1)?) {
-            (None, None) => Ok(None),
-            (Some(a), Some(b)) => {
-                let values = (layout::turned(a, shapes.0), layout::turned(b, shapes.1));
-                Ok(Some(Adapter::new([inputs, rank, outputs], scale, values, device)))
-            }
-            _ => Err(refuse(format!("{name} has only one of lora_A and lora_B"))),
-        }
+        let shapes = ([*rank, inputs], [outputs, *rank]);
+        let values = (
+            layout::turned(read(a, shapes.0)?, shapes.0),
+            layout::turned(read(b, shapes.1)?, shapes.1),
+        );
+        let adapter = Adapter::new([inputs, *rank, outputs], *scale, values, device);
+        Ok::<_, CheckpointError>(Some(adapter))
     })?;
-    let [vocabulary, hidden] = [decoder.config().vocab_size, decoder.config().hidden_size];
-    for module in &lora.modules_to_save {
-        let name = names::of_whole(module);
-        if !unread.remove(&name) {
-            return Err(refuse(format!(
-                "{module} is in modules_to_save, and {name:?} is not there"
-            )));
-        }
-        let values = matrix(&file, &name, [vocabulary, hidden])?;
+    let shape = [decoder.config().vocab_size, decoder.config().hidden_size];
+    for (module, key) in &planned.whole {
+        let values = TensorData::new(read(key, shape)?, shape);
         let own = decoder.whole_mut(module).expect("it fits");
-        let values = TensorData::new(values, [vocabulary, hidden]);
         *own = own.clone().map(|old| {
             let new = Tensor::from_data(values, &old.device());
             new.set_require_grad(old.is_require_grad())
         });
     }
-    match unread.first() {
-        None => Ok(decoder),
-        Some(name) => Err(refuse(format!(
-            "the tensor {name:?} has no place in a model of {} layers: is it for another one?",
-            decoder.config().layers
-        ))),
-    }
+    Ok(decoder)
 }
 
-/// Finds the projections that the tensors of an adapter are for. Matrices that the adapter holds whole do not
-/// count.
-fn targets(file: &TensorFile, whole: &[String]) -> Result<Vec<String>, CheckpointError> {
-    let mut targets = BTreeSet::new();
-    let whole: Vec<String> = whole.iter().map(|module| names::of_whole(module)).collect();
-    for name in file.names().into_iter().filter(|name| !whole.contains(name)) {
-        let target = Lora::PROJECTIONS
-            .into_iter()
-            .chain(Lora::OTHERS)
-            .find(|target| name.contains(&format!(".{target}.lora_")))
-            .ok_or_else(|| CheckpointError::Adapter {
-                path: file.path().to_owned(),
-                problem: format!("the tensor {name:?} is of no projection"),
-            })?;
-        targets.insert(target.to_owned());
-    }
-    Ok(targets.into_iter().collect())
-}
-
-/// Writes the adapter of `decoder` as a PEFT folder for the model `base`, in f32.
+/// Writes the adapter of `decoder` as a PEFT folder for the model `base`, in f32. Its tensors are named for the class
+/// that `transformers` makes of the folder that the decoder was read from.
 ///
 /// # Errors
 /// If `decoder` has no adapter, a file cannot be written, or a parameter cannot be read.
@@ -207,102 +120,107 @@ pub fn save_adapter(
     let Some(lora) = decoder.lora() else {
         return Err(CheckpointError::Adapter { path, problem: "the model has no adapter".into() });
     };
-    let number = |value: f64| match value {
-        whole if whole.fract() == 0.0 && whole.abs() < 1e15 => json!(whole as i64),
-        value => json!(value),
-    };
-    let saved = &lora.modules_to_save;
-    let config = json!({
-        "alpha_pattern": object(&lora.alpha_pattern, number),
-        "base_model_name_or_path": base.name,
-        "bias": "none",
-        "fan_in_fan_out": false,
-        "inference_mode": true,
-        "init_lora_weights": true,
-        "lora_alpha": number(lora.alpha),
-        "lora_dropout": 0.0,
-        "modules_to_save": if saved.is_empty() { Value::Null } else { json!(saved) },
-        "peft_type": "LORA",
-        "r": lora.rank,
-        "rank_pattern": object(&lora.rank_pattern, |rank| json!(rank)),
-        "revision": base.revision,
-        "target_modules": lora.targets,
-        "task_type": "CAUSAL_LM",
-        "use_dora": false,
-        "use_rslora": lora.rslora,
-    });
-    save::write_json(&path, &config)?;
-    save::write_adapter(decoder, saved, &folder.join(TENSORS))
+    save::write_json(&path, &config::of_adapter(decoder, lora, base))?;
+    save::write_adapter(decoder, &lora.modules_to_save, &folder.join(TENSORS))
 }
 
-/// Reads a field with a value for each pattern, in the field's order.
-fn pattern<T>(
-    fields: &Fields,
-    field: &str,
-    read: impl Fn(&Fields, &str) -> Result<T, ConfigError>,
-) -> Result<Vec<(String, T)>, ConfigError> {
-    match fields.0.get(field) {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Object(patterns)) => {
-            let read = |pattern: &String| Ok((pattern.clone(), read(&Fields(patterns), pattern)?));
-            patterns.keys().map(read).collect()
+/// The tensors of an adapter and their places beside a model, checked.
+struct Planned {
+    lora: Lora,
+    file: TensorFile,
+    /// The adapters by their projections.
+    pairs: BTreeMap<String, Pair>,
+    /// The names of the matrices that are held whole, by their modules.
+    whole: Vec<(String, String)>,
+    left_out: Vec<String>,
+}
+
+/// The tensors `A` and `B` of an adapter.
+struct Pair {
+    keys: [String; 2],
+    rank: usize,
+    scale: f64,
+}
+
+impl Planned {
+    fn of(folder: &Path, config: &DecoderConfig) -> Result<Self, CheckpointError> {
+        let (lora, file, mut keys) = open(folder)?;
+        let of_tensors =
+            |problem| CheckpointError::Adapter { path: file.path().to_owned(), problem };
+        let of_config = |problem| CheckpointError::Adapter { path: folder.join(CONFIG), problem };
+        lora.fits(config).map_err(of_tensors)?;
+
+        let mut whole = Vec::new();
+        for module in &lora.modules_to_save {
+            let key = keys.whole.remove(module.as_str()).ok_or_else(|| {
+                let name = names::of_whole(module);
+                of_tensors(format!("{module} is in modules_to_save, and {name:?} is not there"))
+            })?;
+            dtype(&file, &key, [config.vocab_size, config.hidden_size])?;
+            whole.push((module.clone(), key));
         }
-        Some(other) => Err(ConfigError::Field {
-            field: field.into(),
-            expected: "an object with a number for each pattern",
-            came: other.to_string(),
-        }),
+        if let Some((module, name)) = keys.whole.first_key_value() {
+            return Err(of_tensors(format!(
+                "the tensor {name:?} is a whole matrix, expected {module} in modules_to_save"
+            )));
+        }
+
+        let rules = Rules::of(&lora).map_err(of_config)?;
+        let mut pairs = BTreeMap::new();
+        for (name, [inputs, outputs]) in names::adaptable(config) {
+            let Some(found) = keys.matrices.remove(&name) else { continue };
+            if !rules.selects(&name).map_err(of_config)? {
+                keys.left_out.extend(found.into_iter().flatten());
+                continue;
+            }
+            let [Some(a), Some(b)] = found else {
+                return Err(of_tensors(format!("{name} has only one of lora_A and lora_B")));
+            };
+            let rank = rules.rank(&name).map_err(of_config)?;
+            let scale = lora.scale_of(rank, rules.alpha(&name).map_err(of_config)?);
+            dtype(&file, &a, [rank, inputs])?;
+            dtype(&file, &b, [outputs, rank])?;
+            pairs.insert(name, Pair { keys: [a, b], rank, scale });
+        }
+        let layers = config.layers;
+        if let Some(name) = keys.matrices.values().flatten().flatten().next() {
+            return Err(of_tensors(format!(
+                "the tensor {name:?} has no place in a model of {layers} layers: is it for another one?"
+            )));
+        }
+        if pairs.is_empty() && whole.is_empty() {
+            return Err(of_config(
+                "it selects none of the tensors beside it, so the adapter does nothing: is target_modules, \
+                 exclude_modules or layers_to_transform that of another adapter?"
+                    .into(),
+            ));
+        }
+        Ok(Planned { lora, file, pairs, whole, left_out: keys.left_out })
     }
 }
 
-/// Undoes [`pattern`].
-fn object<T: Copy>(patterns: &[(String, T)], number: impl Fn(T) -> Value) -> Value {
-    patterns.iter().map(|(pattern, value)| (pattern.clone(), number(*value))).collect()
-}
-
-fn names_of(list: &Value) -> Option<Vec<String>> {
-    list.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
-}
-
-/// The fields that make the adapter compute another sum than `x·W + scale · x·A·B`.
-const CHANGES_THE_SUM: [&str; 10] = [
-    "alora_invocation_tokens",
-    "arrow_config",
-    "fan_in_fan_out",
-    "layer_replication",
-    "lora_bias",
-    "target_parameters",
-    "trainable_token_indices",
-    "use_bdlora",
-    "use_dora",
-    "use_qalora",
-];
-
-/// Initialisations that leave the model's own weights as they are.
-const LEAVES_THE_BASE: [&str; 4] = ["gaussian", "eva", "orthogonal", "lora_ga"];
-
-/// Tells whether a field asks for something. Most fields say `null`, `false` or nothing at all.
-fn asks(value: Option<&Value>) -> bool {
-    match value {
-        None | Some(Value::Null | Value::Bool(false)) => false,
-        Some(Value::Object(fields)) => !fields.is_empty(),
-        Some(Value::Array(list)) => !list.is_empty(),
-        Some(_) => true,
+/// Reads the files of an adapter without its values.
+fn open(folder: &Path) -> Result<(Lora, TensorFile, Keys), CheckpointError> {
+    let (mut lora, _) = adapter_config(folder)?;
+    let file = TensorFile::open(&folder.join(TENSORS))?;
+    let keys = Keys::of(&file)?;
+    lora.targets = keys.targets();
+    if let Some(selection) = &mut lora.selection {
+        selection.place = keys.place;
     }
+    Ok((lora, file, keys))
 }
 
-fn matrix(file: &TensorFile, name: &str, shape: [usize; 2]) -> Result<Vec<f32>, CheckpointError> {
+/// Returns the format of a tensor, which has to be one of weights, with this shape.
+fn dtype(file: &TensorFile, name: &str, shape: [usize; 2]) -> Result<WeightDtype, CheckpointError> {
     let info = file.info(name).expect("the name is one of the file's");
     let dtype = WeightDtype::of(info.dtype).filter(|_| info.shape == shape);
-    let dtype = dtype.ok_or_else(|| CheckpointError::Adapter {
+    dtype.ok_or_else(|| CheckpointError::Adapter {
         path: file.path().to_owned(),
         problem: format!(
             "the tensor {name:?} is {} {:?}, but the model and the rank make it F32, BF16 or F16 \
              {shape:?}",
             info.dtype, info.shape
         ),
-    })?;
-    let mut values = Vec::with_capacity(shape[0] * shape[1]);
-    file.read(info, dtype, &mut values)?;
-    Ok(values)
+    })
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::Family;
+use crate::{Family, names::TextPlace};
 
 /// The model types whose text part computes the same as the family beside the type, and whether the head is the
 /// embedding if the file is silent. That may differ from the default of the text part by itself.
@@ -93,6 +93,28 @@ const SHARED: [&str; 7] = [
     "transformers_version",
 ];
 
+/// Returns where `AutoModelForCausalLM` of `transformers` 5 has the text model of a folder with this `config.json`.
+/// For Qwen3.5 it makes the text model alone. For Gemma 3 it makes the whole model, as it would for Mistral 3 if it
+/// knew that type; there only `AutoModelForImageTextToText` does.
+pub(super) fn place(fields: &Map<String, Value>) -> TextPlace {
+    match fields.get("model_type").and_then(Value::as_str) {
+        Some("gemma3" | "mistral3") => TextPlace::Within,
+        _ => TextPlace::Alone,
+    }
+}
+
+/// Returns where the class keeps the text model that has a module of this name. `None` if the name is of no part of
+/// a language model that the class keeps at a place of its own.
+pub(super) fn place_of(name: &str) -> Option<TextPlace> {
+    let begins = |prefix: &str| name.starts_with(prefix);
+    match () {
+        () if begins("model.language_model.") => Some(TextPlace::Within),
+        () if begins("language_model.") => Some(TextPlace::Around),
+        () if begins("model.") => Some(TextPlace::Alone),
+        () => None,
+    }
+}
+
 /// Returns the name of a tensor in the text part alone. Other names stay as they are.
 pub(super) fn text_name(name: &str) -> String {
     let inside =
@@ -104,3 +126,11 @@ pub(super) fn text_name(name: &str) -> String {
 pub(super) fn sees(name: &str) -> bool {
     SEES.iter().any(|part| name.starts_with(part))
 }
+
+/// Tells whether a module of any class is of the part that sees: in older classes that part is not within `model`.
+pub(super) fn sees_in_any_class(name: &str) -> bool {
+    SEES.iter().any(|part| name.starts_with(part) || name.starts_with(&part["model.".len()..]))
+}
+
+/// The pattern of the modules of the part that sees.
+pub(super) const SEEING: &str = r"(?:.*\.)?(?:vision_tower|multi_modal_projector|visual)\..*";

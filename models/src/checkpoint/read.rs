@@ -5,10 +5,10 @@ use std::path::Path;
 use burn::tensor::Device;
 use serde_json::{Map, Value};
 
-use super::{CheckpointError, head, json, layout, names, pictures::text_part, tensors::Tensors};
+use super::{CheckpointError, head, json, layout, names, pictures, tensors::Tensors};
 use crate::{
     Base, ConfigError, Decoder, DecoderConfig, Family, RopeScaling, init::ParameterSource,
-    layout::not_implemented,
+    layout::not_implemented, names::TextPlace,
 };
 
 /// A model that was read, and what is unusual about it.
@@ -42,11 +42,12 @@ pub fn load(folder: &Path, device: &Device) -> Result<Decoder, CheckpointError> 
 /// # Errors
 /// As for [`load`].
 pub fn load_noting(folder: &Path, base: Base, device: &Device) -> Result<Loaded, CheckpointError> {
-    let (config, _) = load_config(folder)?;
+    let (config, _, place) = read_config(folder)?;
     let tensors = head::open(folder, &config)?;
     let unread = names::check(&tensors, &config)?;
     let mut weights = Weights { tensors, config: &config, base, nonfinite: Vec::new() };
-    let decoder = Decoder::from_source(&config, &mut weights, device)?;
+    let mut decoder = Decoder::from_source(&config, &mut weights, device)?;
+    decoder.set_place(place);
     Ok(Loaded { decoder, nonfinite: weights.nonfinite, unread })
 }
 
@@ -58,15 +59,23 @@ pub fn load_noting(folder: &Path, base: Base, device: &Device) -> Result<Loaded,
 /// # Errors
 /// If the file is missing, or its model cannot be read.
 pub fn load_config(folder: &Path) -> Result<(DecoderConfig, Value), CheckpointError> {
+    let (config, fields, _) = read_config(folder)?;
+    Ok((config, fields))
+}
+
+/// Does [`load_config`], and tells where `transformers` keeps the text model of such a folder.
+fn read_config(folder: &Path) -> Result<(DecoderConfig, Value, TextPlace), CheckpointError> {
     let path = folder.join("config.json");
-    let mut fields = text_part(json::read(&path, json::CONFIG)?);
+    let fields = json::read(&path, json::CONFIG)?;
+    let place = pictures::place(&fields);
+    let mut fields = pictures::text_part(fields);
     let mut config = DecoderConfig::from_json(&fields)
         .map_err(|source| CheckpointError::Config { path, source })?;
     if config.tied && !head::is_tied(folder, &config)? {
         config.tied = false;
         fields.insert("tie_word_embeddings".into(), false.into());
     }
-    Ok((config, Value::Object(fields)))
+    Ok((config, Value::Object(fields), place))
 }
 
 /// The parts of a model that gives a text one score.

@@ -107,9 +107,9 @@ pub(super) fn write_adapter(
     path: &Path,
 ) -> Result<(), CheckpointError> {
     let mut parameters = parameters(decoder);
-    let named = |name: String| match name.starts_with(names::OF_PEFT) {
-        true => name,
-        false => format!("{}{name}", names::OF_PEFT),
+    let named = |name: String| {
+        let own = name.strip_prefix(names::OF_PEFT).unwrap_or(&name);
+        format!("{}{}", names::OF_PEFT, decoder.place().name(own))
     };
     let config = decoder.config();
     parameters.retain(|parameter| {
