@@ -12,11 +12,12 @@ use std::{
     path::Path,
 };
 
+use firebrick::model::{Folders, check_vocabulary};
 use firebrick_data::{ChatTemplate, Tokenizer, TokenizerFacts};
 use firebrick_gguf::{file_within, is_gguf};
 use firebrick_models::{
-    DecoderConfig, Inventory, QkNorm, adapter_lora, inventory, is_adapter, load_config,
-    unread_tensors,
+    CheckpointError, DecoderConfig, Inventory, QkNorm, adapter_lora, check_adapter, inventory,
+    is_adapter, load_config, unread_tensors,
 };
 use serde_json::{Map, Value, json};
 
@@ -59,6 +60,7 @@ impl Inspection {
         let mut odd = Vec::new();
         let state = read(folder, "trainer/state.json", &mut odd);
         // An adapter consists of other files, so it is no fault if the files of a model are missing.
+        let alone = is_adapter(folder);
         let mut or_say = |problem: String| {
             // The tokenizer's reader looks into config.json as well, and would report its faults again.
             let of_config = format!("{}", folder.join("config.json").display());
@@ -66,7 +68,7 @@ impl Inspection {
                 *known == problem
                     || known.starts_with(&of_config) && problem.starts_with(&of_config)
             };
-            if adapter.is_none() && !broken.iter().any(said) {
+            if !alone && !broken.iter().any(said) {
                 broken.push(problem);
             }
         };
@@ -74,13 +76,15 @@ impl Inspection {
         let found = inventory(folder).map_err(|error| or_say(error.to_string())).ok();
         let tokenizer = Tokenizer::from_folder(folder).map_err(|error| or_say(error.to_string()));
         let template = ChatTemplate::from_folder(folder).map_err(|error| or_say(error.to_string()));
+        let mut misshapen = false;
         let unread = match (&config, &found) {
-            (Some(_), Some(_)) => unread_tensors(folder).map_err(|error| or_say(error.to_string())),
+            (Some(_), Some(_)) => unread_tensors(folder).map_err(|error| {
+                misshapen = matches!(error, CheckpointError::Shape { .. });
+                or_say(error.to_string());
+            }),
             _ => Err(()),
         };
-        if is_adapter(folder)
-            && let Err(error) = adapter_lora(folder)
-        {
+        if alone && let Err(error) = adapter_lora(folder) {
             broken.push(error.to_string());
         }
         let mut inspection = Inspection {
@@ -101,12 +105,51 @@ impl Inspection {
             unusual: Vec::new(),
         };
         inspection.faults.extend(unusual::foreign_tokenizer(&inspection));
-        if let Ok(unread) = &unread {
-            inspection.faults.extend(unusual::foreign_weights(&inspection, unread));
+        match &unread {
+            Ok(unread) => {
+                inspection.faults.extend(unusual::foreign_weights(&inspection, unread));
+            }
+            Err(()) if misshapen => {
+                inspection.faults.extend(unusual::foreign_weights(&inspection, &[]));
+            }
+            Err(()) => {}
         }
         inspection.unusual =
             [odd, unusual::unusual(&inspection, &unread.unwrap_or_default())].concat();
         inspection
+    }
+
+    /// Adds the faults of an adapter beside its model. `folders` are those of both.
+    pub fn add_base(&mut self, folders: &Folders) {
+        let Some(adapter) = &folders.adapter else { return };
+        let mut faults = Vec::new();
+        match folders.sizes().and_then(|config| check_adapter(adapter, &config)) {
+            Err(error) => faults.push(error.to_string()),
+            Ok(left_out) => self.unusual.extend(unusual::left_out(&left_out)),
+        }
+        if folders.text == *adapter {
+            match Tokenizer::from_folder(adapter) {
+                Err(error) => faults.push(error.to_string()),
+                Ok(tokenizer) => {
+                    let fits = folders
+                        .sizes()
+                        .ok()
+                        .and_then(|config| check_vocabulary(&tokenizer, &config, adapter).err());
+                    faults.extend(fits.map(|error| error.to_string()));
+                }
+            }
+            let template = ChatTemplate::from_folder(adapter).err();
+            faults.extend(template.map(|error| error.to_string()));
+        }
+        // The weights of a model on the Hub are downloaded only when they are needed.
+        if Path::new(&folders.base.name).exists() {
+            faults.extend(Inspection::of(&folders.weights).faults);
+        }
+        for fault in faults {
+            if !self.faults.contains(&fault) {
+                self.faults.push(fault);
+            }
+        }
     }
 
     /// Names the version of transformers that wrote `config.json`, judged by the file's layout.

@@ -252,6 +252,81 @@ fn an_adapter_is_trained_on() {
     );
 }
 
+/// Whatever `generate` and `export` refuse in a folder, `inspect` names it too.
+#[test]
+fn inspect_and_generate_agree_on_a_folder() {
+    let place = with_base("qwen2-f32");
+    place.fixture("lora-qwen2", "adapter");
+    place.write("adapter/adapter_config.json", {
+        let mut config = place.json("adapter/adapter_config.json");
+        config["base_model_name_or_path"] = "../base".into();
+        config.to_string()
+    });
+    // A model may lie beside an adapter, and is then the model.
+    place.fixture("qwen2-f32", "both");
+    fs::copy(place.path("adapter/adapter_config.json"), place.path("both/adapter_config.json"))
+        .unwrap();
+    let kept: Vec<(&str, Vec<u8>)> = [
+        "adapter/adapter_config.json",
+        "adapter/adapter_model.safetensors",
+        "base/config.json",
+        "base/model.safetensors",
+        "both/model.safetensors",
+    ]
+    .map(|file| (file, fs::read(place.path(file)).unwrap()))
+    .into();
+    let agree = |folder: &str, usable: bool, words: &str| {
+        let inspected = place.run(&["inspect", folder]);
+        let generated = place.run(&["generate", folder, "--prompt", "2", "--max-tokens", "1"]);
+        let _ = fs::remove_dir_all(place.path("out"));
+        let exported = place.run(&["export", folder, "out"]);
+        for outcome in [&inspected, &generated, &exported] {
+            assert_eq!(outcome.code == Some(0), usable, "{words}: {}", outcome.said());
+        }
+        assert!(inspected.stdout.contains(words), "{words}: {}", inspected.stdout);
+    };
+    let changed = |file: &str, from: &str, to: &str| {
+        let bytes = fs::read(place.path(file)).unwrap();
+        let at = bytes.windows(from.len()).position(|part| part == from.as_bytes()).unwrap();
+        // The file keeps its length, because a safetensors file states the length of its header.
+        assert_eq!(from.len(), to.len());
+        let bytes = [&bytes[..at], to.as_bytes(), &bytes[at + from.len()..]].concat();
+        place.write(file, bytes);
+    };
+    let restored = || {
+        for (file, bytes) in &kept {
+            place.write(file, bytes);
+        }
+    };
+    for folder in ["adapter", "base", "both"] {
+        agree(folder, true, folder);
+    }
+    for (folder, file, from, to, words) in [
+        ("adapter", kept[1].0, "q_proj.lora_A", "q_proj.lora_E", "is of no adapter"),
+        (
+            "adapter",
+            kept[1].0,
+            "layers.1.mlp.up_proj.lora_A",
+            "layers.9.mlp.up_proj.lora_A",
+            "only one",
+        ),
+        ("adapter", kept[1].0, "\"F32\"", "\"I32\"", "I32"),
+        ("adapter", kept[0].0, "\"LORA\"", "\"LOHA\"", "it is of type LOHA"),
+        ("adapter", kept[0].0, "\"../base\"", "\"../gone\"", "gone"),
+        ("adapter", kept[2].0, "\"vocab_size\": 6", "\"vocab_size\": 7", "config.json"),
+        ("adapter", kept[3].0, "\"F32\"", "\"I32\"", "I32"),
+        ("base", kept[3].0, "\"F32\"", "\"I32\"", "I32"),
+        ("base", kept[2].0, "\"intermediate_size\": 1", "\"intermediate_size\": 2", "config.json"),
+        ("both", kept[4].0, "model.norm.weight", "model.nurm.weight", "model.norm.weight"),
+    ] {
+        changed(file, from, to);
+        agree(folder, false, words);
+        restored();
+    }
+    place.write("adapter/tokenizer.json", "{");
+    agree("adapter", false, "tokenizer.json");
+}
+
 /// bfloat16 is slow on the processor, but a GPU computes like this.
 #[test]
 fn a_run_in_bfloat16_stays_near_one_in_float32() {

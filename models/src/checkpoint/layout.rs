@@ -58,6 +58,14 @@ pub(super) fn pieces(
     pieces.map(|piece| (piece.name, [&[piece.rows], behind].concat())).collect()
 }
 
+/// Returns the number of columns that the matrix at `path` has in a checkpoint: the number of its inputs, or the width
+/// of a row of the embedding.
+pub(super) fn inputs(config: &DecoderConfig, path: &str) -> usize {
+    let of_layer = path.splitn(3, '.').nth(2).unwrap_or(path);
+    let part = of_layer.strip_suffix(".weight").unwrap_or(of_layer);
+    names::inputs(part, config)
+}
+
 /// Makes the values of a parameter of `shape` from the values of its [`pieces`], which follow one another.
 pub(super) fn from_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
     if is_turned(path, shape) { transpose(&values, shape[1], shape[0]) } else { values }

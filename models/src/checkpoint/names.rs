@@ -1,6 +1,6 @@
 //! The tensors of a folder that a model reads, and the treatment of the others.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use burn::tensor::Device;
 
@@ -23,7 +23,7 @@ pub fn unread_tensors(folder: &Path) -> Result<Vec<String>, CheckpointError> {
     check(&head::open(folder, &config)?, &config)
 }
 
-/// Checks by the names alone that `tensors` are a model of `config`. This comes before any weight is read, so that
+/// Checks by names, shapes and types alone that `tensors` are a model of `config`. This comes before any weight is read, so that
 /// nobody with the wrong folder waits for gigabytes. Returns the names that the model does not read.
 ///
 /// Tensors are refused if the model without them would silently be another one: more layers than `config.json`
@@ -48,32 +48,38 @@ pub(super) fn check(
     let foreign = |name: &&String| {
         (name.starts_with("model.") || name.starts_with("lm_head")) && !is_harmless(name, config)
     };
-    match unread.iter().find(foreign).cloned() {
-        Some(name) => Err(CheckpointError::Foreign { path: path(), name }),
-        None => Ok(unread),
+    if let Some(name) = unread.iter().find(foreign).cloned() {
+        return Err(CheckpointError::Foreign { path: path(), name });
     }
+    for (name, shape) in read.shapes() {
+        tensors.check(&name, shape)?;
+    }
+    Ok(unread)
 }
 
 /// The checkpoint's names of everything that a decoder reads.
 struct Names {
     /// The names outside the layers.
-    whole: BTreeSet<String>,
+    whole: Parts,
     /// The names within a layer, for each kind of layer in the model.
-    kinds: Vec<(LayerKind, BTreeSet<String>)>,
+    kinds: Vec<(LayerKind, Parts)>,
     /// The index of each layer's kind in `kinds`.
     layers: Vec<usize>,
 }
+
+/// Names, each with the tensor's place in the order of reading and its shape.
+type Parts = BTreeMap<String, (usize, Vec<usize>)>;
 
 impl Names {
     /// Collects the names from a decoder that is made for this purpose, with sizes of one and a layer of each
     /// kind. So there is no second list of its parameters to keep up with the first.
     fn of(config: &DecoderConfig) -> Result<Self, CheckpointError> {
-        let mut names = Names { whole: BTreeSet::new(), kinds: Vec::new(), layers: Vec::new() };
+        let mut names = Names { whole: Parts::new(), kinds: Vec::new(), layers: Vec::new() };
         for kind in &config.kinds {
             let found = names.kinds.iter().position(|(known, _)| known == kind);
             names.layers.push(found.unwrap_or(names.kinds.len()));
             if found.is_none() {
-                names.kinds.push((*kind, BTreeSet::new()));
+                names.kinds.push((*kind, Parts::new()));
             }
         }
         let small = DecoderConfig {
@@ -95,7 +101,7 @@ impl Names {
             }),
             ..config.clone()
         };
-        let mut source = Asked { config: &small, names: &mut names };
+        let mut source = Asked { config, names: &mut names };
         Decoder::from_source(&small, &mut source, &Device::flex())?;
         Ok(names)
     }
@@ -103,19 +109,37 @@ impl Names {
     fn contains(&self, name: &str) -> bool {
         match layer(name) {
             Some((layer, rest)) => {
-                self.layers.get(layer).is_some_and(|kind| self.kinds[*kind].1.contains(rest))
+                self.layers.get(layer).is_some_and(|kind| self.kinds[*kind].1.contains_key(rest))
             }
-            None => self.whole.contains(name),
+            None => self.whole.contains_key(name),
         }
     }
 
     /// Lists all names, layer by layer.
     fn all(&self) -> impl Iterator<Item = String> {
         let layers = self.layers.iter().enumerate().flat_map(|(layer, kind)| {
-            self.kinds[*kind].1.iter().map(move |rest| format!("{LAYERS}{layer}.{rest}"))
+            self.kinds[*kind].1.keys().map(move |rest| format!("{LAYERS}{layer}.{rest}"))
         });
-        self.whole.iter().cloned().chain(layers)
+        self.whole.keys().cloned().chain(layers)
     }
+
+    /// Lists all names with their shapes, in the order in which each part of the model is read.
+    fn shapes(&self) -> impl Iterator<Item = (String, &[usize])> {
+        let whole = in_order(&self.whole);
+        let kinds: Vec<_> = self.kinds.iter().map(|(_, parts)| in_order(parts)).collect();
+        let layers = self.layers.iter().enumerate().flat_map(move |(layer, kind)| {
+            let named = |(rest, shape): &(String, _)| (format!("{LAYERS}{layer}.{rest}"), *shape);
+            kinds[*kind].iter().map(named).collect::<Vec<_>>()
+        });
+        whole.into_iter().chain(layers)
+    }
+}
+
+/// Puts parts in the order in which they are read.
+fn in_order(parts: &Parts) -> Vec<(String, &[usize])> {
+    let mut parts: Vec<_> = parts.iter().collect();
+    parts.sort_by_key(|(_, (asked, _))| *asked);
+    parts.into_iter().map(|(name, (_, shape))| (name.clone(), shape.as_slice())).collect()
 }
 
 /// A source that notes the names of the parameters that it is asked for.
@@ -126,11 +150,21 @@ struct Asked<'a> {
 
 impl ParameterSource for Asked<'_> {
     fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
-        for (name, _) in layout::pieces(self.config, path, shape) {
-            match layer(&name) {
-                Some((layer, rest)) => self.names.kinds[layer].1.insert(rest.to_owned()),
-                None => self.names.whole.insert(name),
+        // The sizes asked for are those of the small decoder. The pieces get the numbers of rows from the
+        // configuration, and the other sizes from here.
+        let true_shape = match shape {
+            [_, _] => vec![layout::inputs(self.config, path); 2],
+            [channels, one, _] => {
+                vec![*channels, *one, self.config.delta.map_or(0, |delta| delta.kernel)]
+            }
+            other => other.to_vec(),
+        };
+        for (name, shape) in layout::pieces(self.config, path, &true_shape) {
+            let (parts, name) = match layer(&name) {
+                Some((layer, rest)) => (&mut self.names.kinds[layer].1, rest.to_owned()),
+                None => (&mut self.names.whole, name),
             };
+            parts.insert(name, (parts.len(), shape));
         }
         Ok(vec![0.0; shape.iter().product()])
     }

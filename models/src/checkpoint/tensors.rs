@@ -66,6 +66,30 @@ impl Tensors {
         }
     }
 
+    /// Checks that a tensor has this shape and a type that weights are read from.
+    pub(super) fn check(&self, name: &str, shape: &[usize]) -> Result<(), CheckpointError> {
+        let Some(info) = self.info(name) else { return Ok(()) };
+        let read = match self {
+            Tensors::Folder(shards) => {
+                shards.find(name).is_some_and(|(_, info)| WeightDtype::of(info.dtype).is_some())
+            }
+            // Types that are not read were refused when the file was opened.
+            Tensors::Gguf(_) => true,
+        };
+        if info.shape == shape && read {
+            return Ok(());
+        }
+        Err(CheckpointError::Shape {
+            path: info.file,
+            name: name.to_owned(),
+            came: format!("{} {:?}", info.dtype, info.shape),
+            expected: match info.shape == shape {
+                true => format!("F32, BF16 or F16 {shape:?}"),
+                false => format!("{shape:?}"),
+            },
+        })
+    }
+
     /// Appends the values of a tensor to `values`, and tells whether all are finite. `None` if there is no such
     /// tensor, or if its type is not one of weights.
     pub(super) fn read(

@@ -3,6 +3,7 @@
 use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
+use firebrick::{model::Folders, source::Need};
 use firebrick_core::printable;
 use firebrick_device::{Name, Precision, open};
 use firebrick_models::{Base, is_adapter, load_noting};
@@ -42,6 +43,12 @@ impl Inspect {
         let sources = super::sources::alone();
         let folder = super::model_folder(&self.checkpoint, &sources)?;
         let mut inspection = Inspection::of(&folder);
+        if is_adapter(&folder) && inspection.faults.is_empty() {
+            match Folders::of(&folder, &sources, Need::Sizes) {
+                Ok(folders) => inspection.add_base(&folders),
+                Err(error) => inspection.faults.push(error.to_string()),
+            }
+        }
         if self.check && is_adapter(&folder) {
             let note = "--check reads only a model's weights; the adapter's values were not \
                         checked";

@@ -37,6 +37,20 @@ pub(super) fn unusual(inspection: &Inspection, unread: &[String]) -> Vec<String>
     unusual
 }
 
+/// Reports the tensors of an adapter that are not read.
+pub(super) fn left_out(names: &[String]) -> Option<String> {
+    let first: Vec<&str> = names.iter().take(3).map(String::as_str).collect();
+    let more = if names.len() > 3 { ", …" } else { "" };
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} tensors of the adapter are left out, because adapter_config.json does not select \
+             their modules, or because they do nothing for text: {}{more}",
+            names.len(),
+            first.join(", ")
+        )
+    })
+}
+
 fn weights(inspection: &Inspection, unread: &[String], unusual: &mut Vec<String>) {
     let Some(inventory) = &inspection.inventory else { return };
     if !unread.is_empty() {

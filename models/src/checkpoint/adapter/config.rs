@@ -52,7 +52,7 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
         alpha: fields.number("lora_alpha").map_err(config)?,
         // The tensors tell the targets, because the file's field may be a pattern.
         targets: Vec::new(),
-        rslora: fields.flag_or("use_rslora", false).map_err(config)?,
+        rslora: fields.optional("use_rslora", Fields::flag).map_err(config)?.unwrap_or(false),
         rank_pattern: pattern(&fields, "rank_pattern", |it, name| it.size(name)).map_err(config)?,
         alpha_pattern: pattern(&fields, "alpha_pattern", |it, name| it.number(name))
             .map_err(config)?,
