@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be written fails the test")]
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use burn::tensor::Device;
 use firebrick_gguf::BlockType;
 use firebrick_models::{
-    Decoder, DecoderConfig, Family, RopeScaling, load, named_tensors, parameters,
+    Decoder, DecoderConfig, Family, RopeScaling, Turn, load, named_tensors, parameters,
 };
 use serde_json::Value;
 
@@ -45,9 +45,14 @@ pub struct TensorOfFile {
     pub says_at: Option<u64>,
 }
 
-/// The families that have such files.
-pub const WRITTEN: [Family; 5] =
-    [Family::Qwen2, Family::Qwen3, Family::Llama, Family::Mistral, Family::Gemma];
+/// Tells whether a file can say all that such a model computes. llama.cpp gives SmolLM3 no choice of the layers that
+/// turn nothing.
+pub fn can_be_written(config: &DecoderConfig) -> bool {
+    let turns = |(layer, kind): (usize, &firebrick_models::LayerKind)| {
+        (kind.turn == Turn::None) == ((layer + 1) % 4 == 0)
+    };
+    config.family != Family::SmolLm3 || config.kinds.iter().enumerate().all(turns)
+}
 
 impl GgufFile {
     /// Makes an empty file.
@@ -80,6 +85,12 @@ impl GgufFile {
     pub fn numbers(&mut self, key: &str, numbers: &[i32]) {
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         self.key(key, 9, array_bytes(5, numbers.len() as u64, &bytes))
+    }
+
+    /// Adds an array of flags.
+    pub fn flags(&mut self, key: &str, flags: impl IntoIterator<Item = u8>) {
+        let flags: Vec<u8> = flags.into_iter().collect();
+        self.key(key, 9, array_bytes(7, flags.len() as u64, &flags));
     }
 
     /// Adds a key, or replaces it.
@@ -137,8 +148,13 @@ impl GgufFile {
             Family::Llama | Family::Mistral => "llama",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::Qwen3Moe => "qwen3moe",
+            Family::Qwen35 => "qwen35",
             Family::Gemma => "gemma",
-            other => panic!("GGUF files of {other:?} are not read"),
+            Family::Gemma3 => "gemma3",
+            Family::SmolLm3 => "smollm3",
+            Family::Olmo2 | Family::Olmo3 => "olmo2",
+            Family::Phi3 => "phi3",
         };
         let mut file = GgufFile::new();
         file.text("general.architecture", name);
@@ -149,15 +165,53 @@ impl GgufFile {
             ("feed_forward_length", config.intermediate_size),
             ("attention.head_count", config.heads),
             ("attention.head_count_kv", config.kv_heads),
-            ("attention.key_length", config.head_dim),
         ] {
             file.number(&format!("{name}.{key}"), size as u32);
+        }
+        if config.family != Family::Phi3 {
+            file.number(&format!("{name}.attention.key_length"), config.head_dim as u32);
         }
         file.float(&format!("{name}.rope.freq_base"), config.rope.theta as f32);
         let epsilon = format!("{name}.attention.layer_norm_rms_epsilon");
         file.float(&epsilon, config.norm_epsilon as f32);
-        if let Some(window) = config.kinds[0].window.filter(|_| config.family == Family::Mistral) {
+        let window = config.kinds.iter().find_map(|kind| kind.window);
+        if let Some(window) = window.filter(|_| config.family != Family::Qwen2) {
             file.number(&format!("{name}.attention.sliding_window"), window as u32);
+        }
+        if let Some(local) = &config.local_rope {
+            file.float(&format!("{name}.rope.freq_base_swa"), local.theta as f32);
+            let windows = config.kinds.iter().map(|kind| u8::from(kind.window.is_some()));
+            file.flags(&format!("{name}.attention.sliding_window_pattern"), windows);
+        }
+        if config.family == Family::Gemma3 && config.query_scale != 1.0 {
+            let scale = config.query_scale / (config.head_dim as f64).sqrt();
+            file.float(&format!("{name}.attention.scale"), scale as f32);
+        }
+        if config.rope.share != 1.0 {
+            let turned = (config.rope.share * config.head_dim as f64).round();
+            file.number(&format!("{name}.rope.dimension_count"), turned as u32);
+        }
+        if let Some(experts) = config.experts {
+            for (key, size) in [
+                ("expert_count", experts.count),
+                ("expert_used_count", experts.chosen),
+                ("expert_feed_forward_length", experts.inner),
+            ] {
+                file.number(&format!("{name}.{key}"), size as u32);
+            }
+        }
+        if let Some(delta) = config.delta {
+            for (key, size) in [
+                ("conv_kernel", delta.kernel),
+                ("state_size", delta.key_dim),
+                ("group_count", delta.key_heads),
+                ("time_step_rank", delta.value_heads),
+                ("inner_size", delta.value_heads * delta.value_dim),
+            ] {
+                file.number(&format!("{name}.ssm.{key}"), size as u32);
+            }
+            let recurrent = config.kinds.iter().map(|kind| u8::from(kind.recurrent));
+            file.flags(&format!("{name}.attention.recurrent_layers"), recurrent);
         }
         match &config.rope.scaling {
             RopeScaling::None => {}
@@ -168,6 +222,30 @@ impl GgufFile {
                 let context = scaling.original_max_position_embeddings as u32;
                 file.number(&format!("{name}.rope.scaling.original_context_length"), context);
                 file.tensor("rope_freqs.weight", &[config.head_dim / 2], &factors(&config));
+            }
+            RopeScaling::Yarn(yarn) => {
+                file.text(&format!("{name}.rope.scaling.type"), "yarn");
+                let context = yarn.original_max_position_embeddings as u32;
+                file.number(&format!("{name}.rope.scaling.original_context_length"), context);
+                for (key, value) in [
+                    ("factor", yarn.factor),
+                    ("yarn_beta_fast", yarn.beta_fast),
+                    ("yarn_beta_slow", yarn.beta_slow),
+                    ("yarn_attn_factor", yarn.attention_factor),
+                ] {
+                    file.float(&format!("{name}.rope.scaling.{key}"), value as f32);
+                }
+            }
+            RopeScaling::LongRope(long) => {
+                let context = long.original_max_position_embeddings as u32;
+                file.number(&format!("{name}.rope.scaling.original_context_length"), context);
+                let attention = long.attention_factor as f32;
+                file.float(&format!("{name}.rope.scaling.attn_factor"), attention);
+                for (key, factors) in [("long", &long.long_factor), ("short", &long.short_factor)] {
+                    let factors: Vec<f32> = factors.iter().map(|factor| *factor as f32).collect();
+                    let tensor = format!("rope_factors_{key}.weight");
+                    file.tensor(&tensor, &[factors.len()], &factors);
+                }
             }
             other => panic!("GGUF files do not say {other:?}"),
         }
@@ -211,6 +289,28 @@ impl GgufFile {
             file.number(&format!("tokenizer.ggml.{name}_token_id"), id);
         }
         file.text("tokenizer.chat_template", "{{ messages[0].content }}");
+        for (key, size) in [
+            ("expert_count", 4),
+            ("expert_used_count", 2),
+            ("ssm.conv_kernel", 4),
+            ("ssm.state_size", 2),
+            ("ssm.group_count", 2),
+            ("ssm.time_step_rank", 4),
+            ("ssm.inner_size", 4),
+        ] {
+            let own = if key.starts_with("ssm") { "qwen35" } else { "qwen3moe" };
+            if architecture == own {
+                file.number(&format!("{architecture}.{key}"), size);
+            }
+        }
+        if architecture == "qwen3moe" {
+            file.tensor("blk.0.ffn_gate_up_exps.weight", &[4, 2, 3], &[0.5; 24]);
+        }
+        if architecture == "qwen35" {
+            file.tensor("blk.0.ssm_conv1d.weight", &[12, 4], &[0.5; 48]);
+            file.tensor("blk.0.ssm_out.weight", &[3, 4], &[0.5; 12]);
+            file.tensor("blk.0.ssm_a", &[4], &[-0.5; 4]);
+        }
         let names = [
             "token_embd",
             "output_norm",
@@ -240,12 +340,28 @@ impl GgufFile {
 
     fn weights(&mut self, decoder: &Decoder) {
         let config = decoder.config();
+        // The matrices of all experts of a layer are one tensor, expert by expert.
+        let mut stacked: BTreeMap<String, (Vec<usize>, Vec<f32>)> = BTreeMap::new();
         for parameter in parameters(decoder) {
             let values = parameter.values.to_data().try_to_vec::<f32>().unwrap();
             for tensor in named_tensors(config, &parameter.path, &parameter.shape, &values) {
                 let values = converted(config, &tensor.name, &tensor.shape, tensor.values);
-                self.tensor(&in_file(&tensor.name), &tensor.shape, &values);
+                let name = in_file(config.family, &tensor.name);
+                let mut shape = tensor.shape;
+                shape.retain(|&size| size != 1 || !name.contains("conv1d"));
+                if let Some((layer, rest)) = name.split_once(".ffn_experts.") {
+                    let map = rest.split('.').nth(1).unwrap();
+                    let all = stacked.entry(format!("{layer}.ffn_{map}_exps.weight")).or_default();
+                    all.0 = shape;
+                    all.1.extend(values);
+                    continue;
+                }
+                self.tensor(&name, &shape, &values);
             }
+        }
+        for (name, (shape, values)) in stacked {
+            let count = values.len() / shape.iter().product::<usize>();
+            self.tensor(&name, &[&[count], &shape[..]].concat(), &values);
         }
     }
 
@@ -310,25 +426,47 @@ impl GgufFile {
 }
 
 /// Gives a tensor's name in a GGUF file.
-fn in_file(name: &str) -> String {
+fn in_file(family: Family, name: &str) -> String {
+    let around = matches!(family, Family::Gemma3 | Family::Olmo2 | Family::Olmo3);
+    let behind_attention = match family {
+        _ if around || family == Family::Qwen35 => "post_attention_norm",
+        _ => "ffn_norm",
+    };
     let name = name
         .replace("model.embed_tokens", "token_embd")
         .replace("model.norm", "output_norm")
         .replace("lm_head", "output")
         .replace("model.layers.", "blk.")
-        .replace("post_attention_layernorm", "ffn_norm")
+        .replace("post_attention_layernorm", behind_attention)
+        .replace("pre_feedforward_layernorm", "ffn_norm")
+        .replace("post_feedforward_layernorm", "post_ffw_norm")
         .replace("input_layernorm", "attn_norm")
-        .replace("self_attn.o_proj", "attn_output");
+        .replace("self_attn.o_proj", "attn_output")
+        .replace("mlp.gate.", "ffn_gate_inp.")
+        .replace("mlp.gate_up_proj", "ffn_up")
+        .replace("linear_attn.in_proj_qkv", "attn_qkv")
+        .replace("linear_attn.in_proj_z", "attn_gate")
+        .replace("linear_attn.in_proj_b", "ssm_beta")
+        .replace("linear_attn.in_proj_a", "ssm_alpha")
+        .replace("linear_attn.out_proj", "ssm_out")
+        .replace("linear_attn.dt_bias", "ssm_dt.bias")
+        .replace("linear_attn.A_log", "ssm_a")
+        .replace("linear_attn.", "ssm_");
     name.replace("self_attn.", "attn_").replace("mlp.", "ffn_").replace("_proj", "")
 }
 
 /// Gives a tensor's values in a GGUF file.
 fn converted(config: &DecoderConfig, name: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
-    if config.family == Family::Gemma && name.ends_with("norm.weight") {
+    if name.contains(".linear_attn.") {
+        return of_recurrence(config, name, shape, values);
+    }
+    let adds_one = matches!(config.family, Family::Gemma | Family::Gemma3 | Family::Qwen35);
+    if adds_one && name.ends_with("norm.weight") {
         return values.into_iter().map(|value| value + 1.0).collect();
     }
+    let paired = matches!(config.family, Family::Llama | Family::Mistral | Family::SmolLm3);
     let heads = match name {
-        _ if !matches!(config.family, Family::Llama | Family::Mistral) => return values,
+        _ if !paired => return values,
         name if name.contains("q_proj") => config.heads,
         name if name.contains("k_proj") => config.kv_heads,
         _ => return values,
@@ -342,6 +480,40 @@ fn converted(config: &DecoderConfig, name: &str, shape: &[usize], values: Vec<f3
         turned[to..][..width].copy_from_slice(&values[row * width..][..width]);
     }
     turned
+}
+
+/// Gives the values of a tensor of a recurrence. Heads of values that share a head of keys follow one another in a
+/// folder. In a file they are as far apart as there are heads of keys.
+fn of_recurrence(
+    config: &DecoderConfig,
+    name: &str,
+    shape: &[usize],
+    values: Vec<f32>,
+) -> Vec<f32> {
+    let delta = config.delta.unwrap();
+    let (keys, shared) = (delta.key_heads, delta.value_heads / delta.key_heads);
+    let place = |head: usize| (head % shared) * keys + head / shared;
+    let (before, of_head, by_column) = match name.split_once(".linear_attn.").unwrap().1 {
+        "in_proj_qkv.weight" | "conv1d.weight" => (2 * delta.keys(), delta.value_dim, false),
+        "in_proj_z.weight" => (0, delta.value_dim, false),
+        "in_proj_b.weight" | "in_proj_a.weight" | "A_log" | "dt_bias" => (0, 1, false),
+        "out_proj.weight" => (0, delta.value_dim, true),
+        _ => return values,
+    };
+    let width = values.len() / shape[0];
+    let mut moved = values.clone();
+    for (index, value) in values.into_iter().enumerate() {
+        let (row, column) = (index / width, index % width);
+        let at = if by_column { column } else { row };
+        let Some(number) = at.checked_sub(before) else { continue };
+        let to = before + place(number / of_head) * of_head + number % of_head;
+        let (row, column) = if by_column { (row, to) } else { (to, column) };
+        moved[row * width + column] = value;
+    }
+    if name.ends_with("A_log") {
+        return moved.into_iter().map(|value| -f64::from(value).exp() as f32).collect();
+    }
+    moved
 }
 
 /// Computes the numbers by which Llama 3.1's scaling divides the frequencies.

@@ -1,64 +1,28 @@
 //! `config.json` and `generation_config.json`, made from the metadata.
 
-use std::f64::consts::TAU;
-
 use serde_json::{Map, Value, json};
 
 use crate::{
     Gguf, GgufError,
+    change::Recurrence,
     error::quoted,
+    family::Family,
     metadata::Metadata,
+    rope,
     tokenizer::{ENDS, TOKENS_KEY},
 };
 
 const EPSILON: &str = "attention.layer_norm_rms_epsilon";
 
-/// An architecture, as the format calls it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
-    Llama,
-    Qwen2,
-    Qwen3,
-    Gemma,
-}
-
-impl Family {
-    const ALL: [(&str, Family); 4] = [
-        ("llama", Family::Llama),
-        ("qwen2", Family::Qwen2),
-        ("qwen3", Family::Qwen3),
-        ("gemma", Family::Gemma),
-    ];
-
-    /// Tells whether queries and keys are stored in pairs of rows that are turned together.
-    pub(crate) fn pairs(self) -> bool {
-        self == Family::Llama
-    }
-
-    /// Tells whether 1 was added to the weights of norms.
-    pub(crate) fn adds_one(self) -> bool {
-        self == Family::Gemma
-    }
-
-    /// Returns the model type and the class that `config.json` has. A Llama with a window is a Mistral.
-    fn class(self, window: bool) -> (&'static str, &'static str) {
-        match self {
-            Family::Llama if window => ("mistral", "MistralForCausalLM"),
-            Family::Llama => ("llama", "LlamaForCausalLM"),
-            Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
-            Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
-            Family::Gemma => ("gemma", "GemmaForCausalLM"),
-        }
-    }
-}
-
 /// The part of the metadata that is needed to read a weight.
 pub(crate) struct Shape {
     pub(crate) family: Family,
     /// The architecture's name. The architecture's keys begin with it.
-    name: &'static str,
+    pub(crate) name: &'static str,
     pub(crate) heads: usize,
     pub(crate) kv_heads: usize,
+    /// The width of a head.
+    pub(crate) head: usize,
 }
 
 impl Shape {
@@ -76,7 +40,10 @@ impl Shape {
         let keys = Keys { metadata, name };
         let heads = keys.needed("attention.head_count").map_err(wrong)?;
         let kv_heads = keys.size("attention.head_count_kv").map_err(wrong)?.unwrap_or(heads);
-        Ok(Shape { family, name, heads, kv_heads })
+        let hidden = keys.size("embedding_length").map_err(wrong)?.unwrap_or_default();
+        let head = keys.size("attention.key_length").map_err(wrong)?;
+        let head = head.unwrap_or(hidden / heads.max(1));
+        Ok(Shape { family, name, heads, kv_heads, head })
     }
 }
 
@@ -85,7 +52,7 @@ impl Gguf {
     pub(crate) fn config(&self) -> Result<Value, GgufError> {
         let shape = Shape::of(self)?;
         let mut config = self.sizes(&shape).map_err(|problem| self.model(problem))?;
-        if let Some(scaling) = self.rope_scaling(&shape, &config)? {
+        if let Some(scaling) = self.scaling_in_tensors(&shape, &config)? {
             config.insert("rope_scaling".into(), scaling);
         }
         for (field, token) in [("bos_token_id", "bos"), ("eos_token_id", "eos")] {
@@ -133,18 +100,22 @@ impl Gguf {
 
     fn sizes(&self, shape: &Shape) -> Result<Map<String, Value>, String> {
         let keys = Keys { metadata: self.metadata(), name: shape.name };
-        if keys.size("expert_count")?.is_some_and(|experts| experts > 0) {
-            return Err("it is a mixture of experts, which is not read from GGUF".into());
+        let experts = keys.size("expert_count")?.filter(|experts| *experts > 0);
+        if experts.is_some() && shape.family != Family::Qwen3Moe {
+            return Err(format!(
+                "it is a mixture of experts of the architecture {}, which is not read from GGUF; expected \
+                 qwen3moe",
+                shape.name
+            ));
         }
         let tensor = |name: &str| self.tensors().get(name);
         let Some(embedding) = tensor("model.embed_tokens.weight") else {
             return Err("it has no token_embd.weight: it is not a whole model".into());
         };
-        let hidden = keys.needed("embedding_length")?;
-        let head = keys.size("attention.key_length")?;
-        let head = head.unwrap_or(hidden / shape.heads.max(1));
+        let (hidden, head) = (keys.needed("embedding_length")?, shape.head);
+        let turned = keys.size("rope.dimension_count")?;
         for (key, came) in [
-            ("rope.dimension_count", keys.size("rope.dimension_count")?),
+            ("rope.dimension_count", turned.filter(|_| !shape.family.turns_a_part())),
             ("attention.value_length", keys.size("attention.value_length")?),
         ] {
             if came.is_some_and(|came| came != head) {
@@ -153,9 +124,12 @@ impl Gguf {
             }
         }
         let window = match shape.family {
-            Family::Llama => keys.size("attention.sliding_window")?.filter(|&window| window > 0),
+            Family::Llama | Family::Gemma3 | Family::Olmo2 | Family::Phi3 => {
+                keys.size("attention.sliding_window")?.filter(|&window| window > 0)
+            }
             _ => None,
         };
+        let layers = keys.layers()?;
         let (model_type, class) = shape.family.class(window.is_some());
         let epsilon = keys.number(EPSILON)?.ok_or_else(|| keys.missing(EPSILON))?;
         let mut config = Map::new();
@@ -166,7 +140,7 @@ impl Gguf {
             ("vocab_size", embedding.shape[0].into()),
             ("hidden_size", hidden.into()),
             ("intermediate_size", keys.needed("feed_forward_length")?.into()),
-            ("num_hidden_layers", keys.needed("block_count")?.into()),
+            ("num_hidden_layers", layers.into()),
             ("num_attention_heads", shape.heads.into()),
             ("num_key_value_heads", shape.kv_heads.into()),
             ("head_dim", head.into()),
@@ -178,142 +152,277 @@ impl Gguf {
         ] {
             set(field, value);
         }
+        let bias = |name: &str| {
+            let has = |layer: usize| tensor(&format!("model.layers.{layer}.{name}.bias")).is_some();
+            // Not every layer has attention.
+            (0..layers.min(LAYERS)).any(has)
+        };
         match shape.family {
             Family::Llama if window.is_some() => set("sliding_window", json!(window)),
-            Family::Llama => {
-                let bias = |name: &str| tensor(&format!("model.layers.0.{name}.bias")).is_some();
+            Family::Llama | Family::SmolLm3 => {
                 set("attention_bias", bias("self_attn.q_proj").into());
                 set("mlp_bias", bias("mlp.down_proj").into());
             }
             Family::Gemma => set("hidden_activation", "gelu_pytorch_tanh".into()),
+            Family::Gemma3 | Family::Olmo2 | Family::Qwen3Moe | Family::Qwen35 => {
+                set("attention_bias", bias("self_attn.q_proj").into());
+            }
+            Family::Phi3 => set("sliding_window", json!(window)),
             Family::Qwen2 | Family::Qwen3 => {}
         }
-        // A factor without a type is linear, as in llama.cpp. There a factor of 0 means none, and the second key
-        // is the older one.
-        let kind = keys.text("rope.scaling.type")?.unwrap_or("linear");
-        let factor = keys.number("rope.scaling.factor")?.or(keys.number("rope.scale_linear")?);
-        let factor = factor.filter(|factor| *factor != 0.0);
-        match kind {
-            "none" => {}
-            "linear" => {
-                if let Some(factor) = factor.filter(|factor| *factor != 1.0) {
-                    set("rope_scaling", json!({ "rope_type": kind, "factor": factor }));
-                }
+        match shape.family {
+            Family::Gemma3 => self.of_gemma3(&keys, shape, window, &mut config)?,
+            Family::Olmo2 if window.is_some() => {
+                let types = keys.windows(self, layers, 4)?;
+                config.insert("sliding_window".into(), json!(window));
+                config.insert("layer_types".into(), attention_types(&types));
             }
-            "yarn" => {
-                let context = keys.needed("rope.scaling.original_context_length")?;
-                let factor = factor.ok_or_else(|| keys.missing("rope.scaling.factor"))?;
-                for (key, usual) in YARN {
-                    if let Some(came) = keys.number(key)?.filter(|came| *came != usual) {
-                        return Err(format!("{} is {came}, expected {usual}", keys.key(key)));
-                    }
-                }
-                set(
-                    "rope_scaling",
-                    json!({
-                        "rope_type": kind,
-                        "factor": factor,
-                        "original_max_position_embeddings": context,
-                    }),
+            Family::Qwen3Moe => self.of_experts(&keys, experts, layers, &mut config)?,
+            Family::Qwen35 => self.of_recurrences(&keys, layers, &mut config)?,
+            Family::Phi3 => {
+                let original = keys.size("rope.scaling.original_context_length")?;
+                let original =
+                    original.map_or(config["max_position_embeddings"].clone(), Into::into);
+                config.insert("original_max_position_embeddings".into(), original);
+            }
+            _ => {}
+        }
+        if shape.family.turns_a_part() {
+            let share = turned.unwrap_or(head) as f64 / head.max(1) as f64;
+            config.insert("partial_rotary_factor".into(), share.into());
+        }
+        let scaling = rope::scaling(&keys, shape.family)?;
+        match shape.family {
+            Family::Gemma3 | Family::Olmo2
+                if window.is_some() || shape.family == Family::Gemma3 =>
+            {
+                let local = keys.number("rope.freq_base_swa")?;
+                let local = local.map_or_else(
+                    || match shape.family {
+                        Family::Gemma3 => 10_000.0.into(),
+                        _ => config["rope_theta"].clone(),
+                    },
+                    Into::into,
                 );
+                let mut full = scaling.unwrap_or(json!({ "rope_type": "default" }));
+                full["rope_theta"] = config["rope_theta"].clone();
+                let ropes = json!({
+                    "full_attention": full,
+                    "sliding_attention": { "rope_type": "default", "rope_theta": local },
+                });
+                config.insert("rope_parameters".into(), ropes);
             }
             _ => {
-                return Err(format!(
-                    "its rope.scaling.type is {}, expected none, linear or yarn",
-                    quoted(kind)
-                ));
+                if let Some(scaling) = scaling {
+                    config.insert("rope_scaling".into(), scaling);
+                }
             }
         }
         Ok(config)
     }
 
-    /// Finds Llama 3.1's scaling. The file holds only a factor for each frequency, so the scaling is recognised by
-    /// these factors.
-    fn rope_scaling(
+    /// Adds what is Gemma 3's own. The format has no key for the factor of queries. llama.cpp takes it from the number
+    /// of layers, of which only the model of 27 billion parameters has 62.
+    fn of_gemma3(
         &self,
+        keys: &Keys<'_>,
         shape: &Shape,
-        config: &Map<String, Value>,
-    ) -> Result<Option<Value>, GgufError> {
-        const NAME: &str = "rope_freqs.weight";
-        let Some(tensor) = self.tensors().get(NAME) else { return Ok(None) };
-        let head = config["head_dim"].as_u64().unwrap_or_default();
-        let unlike = || {
-            self.model(format!(
-                "{NAME} scales the frequencies of {} in an unknown way, expected Llama 3.1's way",
-                shape.name
-            ))
+        window: Option<usize>,
+        config: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        const LARGEST: usize = 62;
+        let layers = keys.layers()?;
+        let scalar = match keys.number("attention.scale")?.filter(|scale| *scale != 0.0) {
+            Some(scale) => rounded(1.0 / (scale * scale)),
+            None if layers == LARGEST => {
+                rounded(keys.needed("embedding_length")? as f64 / shape.heads.max(1) as f64)
+            }
+            None => shape.head.into(),
         };
-        if tensor.shape != [head as usize / 2] || config.contains_key("rope_scaling") {
-            return Err(unlike());
-        }
-        let mut factors = Vec::new();
-        if !self.read(NAME, &mut factors)? {
-            return Err(unlike());
-        }
-        let factor = f64::from(factors.last().copied().unwrap_or(1.0));
-        let keys = Keys { metadata: self.metadata(), name: shape.name };
-        let context = keys.number("rope.scaling.original_context_length");
-        let context = context.map_err(|problem| self.model(problem))?.unwrap_or(8192.0);
-        let (low, high) = (1.0, 4.0);
-        let theta = config["rope_theta"].as_f64().unwrap_or(10_000.0);
-        for (index, &came) in factors.iter().enumerate() {
-            let wave = TAU * theta.powf(2.0 * index as f64 / head as f64);
-            let smooth = ((context / wave - low) / (high - low)).clamp(0.0, 1.0);
-            let expected = 1.0 / ((1.0 - smooth) / factor + smooth);
-            let near = (f64::from(came) - expected).abs() <= 1e-4 * expected;
-            if !near {
-                return Err(unlike());
+        config.insert("query_pre_attn_scalar".into(), scalar);
+        config.insert("hidden_activation".into(), "gelu_pytorch_tanh".into());
+        for capping in ["attn_logit_softcapping", "final_logit_softcapping"] {
+            if let Some(cap) = keys.number(capping)?.filter(|cap| *cap != 0.0) {
+                config.insert(capping.into(), cap.into());
             }
         }
-        Ok(Some(json!({
-            "rope_type": "llama3",
-            "factor": factor,
-            "low_freq_factor": low,
-            "high_freq_factor": high,
-            "original_max_position_embeddings": context as u64,
-        })))
+        let types = match window {
+            Some(_) => keys.windows(self, layers, 6)?,
+            None => vec![false; layers.min(LAYERS)],
+        };
+        config.insert("sliding_window".into(), json!(window.unwrap_or(1)));
+        config.insert("layer_types".into(), attention_types(&types));
+        Ok(())
+    }
+
+    /// Adds the experts of Qwen3. A layer without a router has one MLP.
+    fn of_experts(
+        &self,
+        keys: &Keys<'_>,
+        experts: Option<usize>,
+        layers: usize,
+        config: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        /// The number that the format has for a softmax over the experts.
+        const SOFTMAX: usize = 1;
+        if let Some(came) = keys.size("expert_gating_func")?.filter(|came| *came != SOFTMAX) {
+            let key = keys.key("expert_gating_func");
+            return Err(format!("{key} is {came}, expected {SOFTMAX}, a softmax"));
+        }
+        let scale = keys.number("expert_weights_scale")?;
+        if let Some(came) = scale.filter(|came| *came != 0.0 && *came != 1.0) {
+            return Err(format!("{} is {came}, expected 1", keys.key("expert_weights_scale")));
+        }
+        let chosen = keys.needed("expert_used_count")?;
+        let inner = match keys.size("expert_feed_forward_length")? {
+            Some(inner) => inner,
+            None => keys.needed("feed_forward_length")? / chosen.max(1),
+        };
+        let dense = |layer: &usize| {
+            !self.tensors().contains_key(&format!("model.layers.{layer}.mlp.gate.weight"))
+        };
+        let dense: Vec<usize> = (0..layers.min(LAYERS)).filter(dense).collect();
+        for (field, value) in [
+            ("num_experts", experts.ok_or_else(|| keys.missing("expert_count"))?.into()),
+            ("num_experts_per_tok", chosen.into()),
+            ("moe_intermediate_size", inner.into()),
+            ("norm_topk_prob", keys.flag("expert_weights_norm")?.unwrap_or(true).into()),
+            ("decoder_sparse_step", 1.into()),
+            ("mlp_only_layers", dense.into()),
+        ] {
+            config.insert(field.into(), value);
+        }
+        Ok(())
+    }
+
+    /// Adds the recurrences of Qwen3.5.
+    fn of_recurrences(
+        &self,
+        keys: &Keys<'_>,
+        layers: usize,
+        config: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        const LIST: &str = "attention.recurrent_layers";
+        let sizes = Recurrence::of(keys)?;
+        let recurrent = match keys.flags(self, LIST, layers)? {
+            Some(list) => list,
+            None => {
+                let every = keys.size("full_attention_interval")?.unwrap_or(4).max(1);
+                (0..layers.min(LAYERS)).map(|layer| (layer + 1) % every != 0).collect()
+            }
+        };
+        let kind = |recurrent: &bool| match recurrent {
+            true => "linear_attention",
+            false => "full_attention",
+        };
+        for (field, value) in [
+            ("layer_types", recurrent.iter().map(kind).collect()),
+            ("linear_num_key_heads", sizes.key_heads.into()),
+            ("linear_num_value_heads", sizes.value_heads.into()),
+            ("linear_key_head_dim", sizes.key_dim.into()),
+            ("linear_value_head_dim", sizes.value_dim.into()),
+            ("linear_conv_kernel_dim", Value::from(sizes.kernel)),
+        ] {
+            config.insert(field.into(), value);
+        }
+        Ok(())
     }
 }
 
-/// The values that llama.cpp takes for a scaling by YaRN if a file is silent.
-const YARN: [(&str, f64); 5] = [
-    ("rope.scaling.attn_factor", 1.0),
-    ("rope.scaling.yarn_ext_factor", 1.0),
-    ("rope.scaling.yarn_attn_factor", 1.0),
-    ("rope.scaling.yarn_beta_fast", 32.0),
-    ("rope.scaling.yarn_beta_slow", 1.0),
-];
+/// The most layers that are listed one by one. The deepest models have some hundred.
+const LAYERS: usize = 1 << 16;
+
+/// Lists the types of layers that have a window, or none.
+fn attention_types(windows: &[bool]) -> Value {
+    let kind = |window: &bool| if *window { "sliding_attention" } else { "full_attention" };
+    windows.iter().map(kind).collect()
+}
+
+/// Returns a number that is whole but for its rounding as a whole number.
+fn rounded(number: f64) -> Value {
+    let whole = number.round();
+    match (number - whole).abs() <= 1e-4 * whole {
+        true => json!(whole as u64),
+        false => json!(number),
+    }
+}
 
 /// The keys of one architecture.
-struct Keys<'a> {
+pub(crate) struct Keys<'a> {
     metadata: &'a Metadata,
     name: &'static str,
 }
 
-impl Keys<'_> {
-    fn key(&self, key: &str) -> String {
+impl<'a> Keys<'a> {
+    /// Returns the keys of a file's architecture.
+    pub(crate) fn of(file: &'a Gguf) -> Result<Self, GgufError> {
+        Ok(Keys { metadata: file.metadata(), name: Shape::of(file)?.name })
+    }
+
+    /// Returns the number of layers. Blocks behind them predict further tokens, and are not counted.
+    fn layers(&self) -> Result<usize, String> {
+        let blocks = self.needed("block_count")?;
+        let further = self.size("nextn_predict_layers")?.unwrap_or(0);
+        blocks.checked_sub(further).ok_or_else(|| {
+            let key = self.key("nextn_predict_layers");
+            format!("{key} is {further}, expected at most the {blocks} blocks of the model")
+        })
+    }
+
+    /// Tells for each layer whether it has a window. The file has a flag for each layer, or a period whose last layer
+    /// has none, or nothing.
+    fn windows(&self, file: &Gguf, layers: usize, usual: usize) -> Result<Vec<bool>, String> {
+        const PATTERN: &str = "attention.sliding_window_pattern";
+        if self.metadata.array(&self.key(PATTERN)).is_ok_and(|array| array.is_some()) {
+            return Ok(self.flags(file, PATTERN, layers)?.unwrap_or_default());
+        }
+        let period = self.size(PATTERN)?.unwrap_or(usual);
+        // In llama.cpp a period of 0 is a window in every layer, and one of 1 is none.
+        let windowed = |layer: usize| period == 0 || layer % period < period - 1;
+        Ok((0..layers.min(LAYERS)).map(windowed).collect())
+    }
+
+    /// Reads a list with a flag for each layer.
+    fn flags(&self, file: &Gguf, key: &str, layers: usize) -> Result<Option<Vec<bool>>, String> {
+        let key = self.key(key);
+        let Some(array) = self.metadata.array(&key)? else { return Ok(None) };
+        if array.count < layers as u64 || array.count > LAYERS as u64 {
+            let count = array.count;
+            return Err(format!(
+                "{key:?} has {count} flags, expected one for each of {layers} layers"
+            ));
+        }
+        let numbers = file.numbers(&key).map_err(|error| error.to_string())?.unwrap_or_default();
+        Ok(Some(numbers.into_iter().take(layers).map(|flag| flag != 0.0).collect()))
+    }
+
+    pub(crate) fn key(&self, key: &str) -> String {
         format!("{}.{key}", self.name)
     }
 
-    fn size(&self, key: &str) -> Result<Option<usize>, String> {
+    pub(crate) fn size(&self, key: &str) -> Result<Option<usize>, String> {
         let key = self.key(key);
         let size = self.metadata.count(&key)?;
         size.map(|size| usize::try_from(size).map_err(|_| format!("{key} is {size}"))).transpose()
     }
 
-    fn needed(&self, key: &str) -> Result<usize, String> {
+    pub(crate) fn needed(&self, key: &str) -> Result<usize, String> {
         self.size(key)?.ok_or_else(|| self.missing(key))
     }
 
-    fn missing(&self, key: &str) -> String {
+    pub(crate) fn missing(&self, key: &str) -> String {
         format!("it has no {}", self.key(key))
     }
 
-    fn number(&self, key: &str) -> Result<Option<f64>, String> {
+    pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, String> {
         self.metadata.number(&self.key(key))
     }
 
-    fn text(&self, key: &str) -> Result<Option<&str>, String> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, String> {
         self.metadata.text(&self.key(key))
+    }
+
+    fn flag(&self, key: &str) -> Result<Option<bool>, String> {
+        self.metadata.flag(&self.key(key))
     }
 }

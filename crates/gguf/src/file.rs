@@ -10,12 +10,7 @@ use std::{
 };
 
 use crate::{
-    BlockType, GgufError,
-    config::Shape,
-    cursor::Cursor,
-    error::quoted,
-    metadata::Metadata,
-    names::{self, Change},
+    BlockType, GgufError, cursor::Cursor, error::quoted, family::Family, metadata::Metadata, names,
 };
 
 /// The bytes that every file begins with.
@@ -29,6 +24,9 @@ const NAME: u64 = 64;
 
 /// The most sizes of a tensor in the format.
 const SIZES: u32 = 4;
+
+/// The most tensors of a model whose experts are taken apart. The largest models have some 40,000.
+const PARTS: usize = 1 << 17;
 
 /// The number of blocks that are read and dequantised at once.
 const BLOCKS_AT_ONCE: usize = 4096;
@@ -131,7 +129,7 @@ impl Gguf {
             .tensors
             .get(name)
             .ok_or_else(|| self.model(format!("the file has no tensor for {name}")))?;
-        let change = self.change(name, tensor)?;
+        let changes = self.changes(name, tensor)?;
         let mut file = &self.file;
         file.seek(SeekFrom::Start(tensor.at)).map_err(unreadable)?;
         let before = values.len();
@@ -145,7 +143,9 @@ impl Gguf {
             tensor.kind.dequantise(part, values);
         }
         let values = &mut values[before..];
-        change.undo(tensor.shape[0], values);
+        for change in changes {
+            change.undo(tensor.shape[0], values);
+        }
         Ok(values.iter().all(|value| value.is_finite()))
     }
 
@@ -161,31 +161,6 @@ impl Gguf {
     /// Makes the error for a model that is wrong.
     pub(crate) fn model(&self, problem: String) -> GgufError {
         GgufError::Model { path: self.path.clone(), problem }
-    }
-
-    /// Finds the difference between a tensor's values in the file and in a folder.
-    fn change(&self, name: &str, tensor: &Tensor) -> Result<Change, GgufError> {
-        let shape = Shape::of(self)?;
-        let heads = match name.rsplit('.').nth(1) {
-            Some("q_proj") => shape.heads,
-            Some("k_proj") => shape.kv_heads,
-            _ if shape.family.adds_one() && name.ends_with("norm.weight") => {
-                return Ok(Change::PlusOne);
-            }
-            _ => return Ok(Change::None),
-        };
-        if !shape.family.pairs() {
-            return Ok(Change::None);
-        }
-        let rows = tensor.shape[0];
-        if heads == 0 || !rows.is_multiple_of(heads) || !(rows / heads).is_multiple_of(2) {
-            let problem = format!(
-                "{} has {rows} rows, expected an even number for each of {heads} heads",
-                tensor.name
-            );
-            return Err(self.model(problem));
-        }
-        Ok(Change::Pairs { heads })
     }
 }
 
@@ -238,6 +213,7 @@ fn read_tensors(
     // read twice or not at all.
     let mut tensors = BTreeMap::new();
     let mut next = 0u64;
+    let (family, blocks) = (Family::of(metadata), blocks(metadata));
     for _ in 0..count {
         let begins = cursor.at();
         let tensor = read_tensor(cursor)?;
@@ -250,7 +226,7 @@ fn read_tensors(
         next = aligned.ok_or_else(|| {
             cursor.damaged(begins, format!("{} would end beyond byte 2^64", tensor.name))
         })?;
-        let name = names::in_folder(&tensor.name);
+        let name = names::in_folder(&tensor.name, family, blocks);
         if let Some(other) = tensors.insert(name, tensor) {
             return Err(cursor.damaged(begins, format!("{} is there twice", other.name)));
         }
@@ -265,7 +241,70 @@ fn read_tensors(
         }
         tensor.at += start;
     }
-    Ok(tensors)
+    if family == Some(Family::Qwen3Moe) {
+        tensors = parted(cursor, tensors)?;
+    }
+    Ok(tensors.into_iter().map(reshaped).collect())
+}
+
+/// Returns the number of blocks that are the model's layers, if the file has others too.
+fn blocks(metadata: &Metadata) -> Option<u64> {
+    let name = metadata.text("general.architecture").ok()??;
+    let count = |key: &str| metadata.count(&format!("{name}.{key}")).ok()?;
+    count("block_count")?.checked_sub(count("nextn_predict_layers")?)
+}
+
+/// Takes tensors that hold the matrices of all experts apart into a tensor for each.
+fn parted(
+    cursor: &Cursor<'_>,
+    tensors: BTreeMap<String, Tensor>,
+) -> Result<BTreeMap<String, Tensor>, GgufError> {
+    let mut parts = BTreeMap::new();
+    for (name, tensor) in tensors {
+        let Some((layer, maps)) = names::stacked(&name) else {
+            parts.insert(name, tensor);
+            continue;
+        };
+        let wrong = |problem: &str| {
+            let shape = &tensor.shape;
+            cursor.damaged(tensor.at, format!("{} has the shape {shape:?}, {problem}", tensor.name))
+        };
+        // A size of 1 before two others was left out.
+        let [experts, rows, columns] = match tensor.shape[..] {
+            [experts, rows, columns] => [experts, rows, columns],
+            [rows, columns] => [1, rows, columns],
+            _ => return Err(wrong("expected a matrix for each expert")),
+        };
+        if !rows.is_multiple_of(maps.len()) {
+            return Err(wrong("expected as many rows for gate as for up"));
+        }
+        let matrices = experts.saturating_mul(maps.len());
+        if parts.len().saturating_add(matrices) > PARTS {
+            return Err(wrong(&format!("which makes more than {PARTS} tensors of experts")));
+        }
+        // A row is made of whole blocks, so every matrix is.
+        let bytes = tensor.bytes / matrices as u64;
+        let shape = vec![rows / maps.len(), columns];
+        for number in 0..matrices {
+            let (expert, map) = (number / maps.len(), maps[number % maps.len()]);
+            let part = Tensor {
+                shape: shape.clone(),
+                bytes,
+                at: tensor.at + number as u64 * bytes,
+                ..tensor.clone()
+            };
+            parts.insert(format!("{layer}.mlp.experts.{expert}.{map}.weight"), part);
+        }
+    }
+    Ok(parts)
+}
+
+/// Gives a tensor the shape that it has in a folder: a convolution there has a size of 1 in the middle.
+fn reshaped((name, mut tensor): (String, Tensor)) -> (String, Tensor) {
+    if name.ends_with(".linear_attn.conv1d.weight") && tensor.shape.len() == 2 {
+        tensor.shape.insert(1, 1);
+    }
+    (name, tensor)
 }
 
 /// Returns the number that all places of tensors are multiples of.

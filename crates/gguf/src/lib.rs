@@ -20,13 +20,16 @@
 
 mod arrays;
 mod blocks;
+mod change;
 mod config;
 mod cursor;
 mod error;
+mod family;
 mod file;
 mod metadata;
 mod names;
 mod pieces;
+mod rope;
 mod tokenizer;
 
 #[doc(hidden)]

@@ -202,7 +202,7 @@ pub(crate) fn size(kind: u32) -> Option<u64> {
 }
 
 /// Returns the shortest decimal that tells the number from its neighbours in f32.
-fn decimal(number: f32) -> f64 {
+pub(crate) fn decimal(number: f32) -> f64 {
     // The decimal of an f32 can always be read.
     number.to_string().parse().unwrap_or(f64::from(number))
 }

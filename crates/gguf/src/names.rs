@@ -1,8 +1,11 @@
-//! The names of tensors in a GGUF file and in a folder, and the difference between their values.
+//! The names of tensors in a GGUF file and in a folder.
+
+use crate::family::Family;
 
 /// Returns a tensor's name in a folder. A tensor that is part of no known model keeps its own name behind
-/// `model.`. The reader of the model will find it foreign there.
-pub(crate) fn in_folder(name: &str) -> String {
+/// `model.`. The reader of the model will find it foreign there. Blocks from number `end` on predict further tokens:
+/// they are no part of the model.
+pub(crate) fn in_folder(name: &str, family: Option<Family>, end: Option<u64>) -> String {
     let (stem, kind) = name.rsplit_once('.').unwrap_or((name, ""));
     let whole = match stem {
         "token_embd" => Some("model.embed_tokens"),
@@ -10,61 +13,80 @@ pub(crate) fn in_folder(name: &str) -> String {
         "output" => Some("lm_head"),
         // The factors of the rotary frequencies become a part of the configuration.
         "rope_freqs" => return name.to_owned(),
+        "rope_factors_long" | "rope_factors_short" if family == Some(Family::Phi3) => {
+            return name.to_owned();
+        }
         _ => None,
     };
     if let Some(whole) = whole {
         return format!("{whole}.{kind}");
     }
-    let of_layer = stem.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+    let of_layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
     let part = of_layer.and_then(|(layer, part)| Some((layer.parse::<u32>().ok()?, part)));
     let Some((layer, part)) = part else { return format!("model.{name}") };
-    let part = match part {
-        "attn_norm" => "input_layernorm",
-        "ffn_norm" => "post_attention_layernorm",
-        "attn_q" => "self_attn.q_proj",
-        "attn_k" => "self_attn.k_proj",
-        "attn_v" => "self_attn.v_proj",
-        "attn_output" => "self_attn.o_proj",
-        "attn_q_norm" => "self_attn.q_norm",
-        "attn_k_norm" => "self_attn.k_norm",
-        "ffn_gate" => "mlp.gate_proj",
-        "ffn_up" => "mlp.up_proj",
-        "ffn_down" => "mlp.down_proj",
-        other => other,
-    };
-    format!("model.layers.{layer}.{part}.{kind}")
-}
-
-/// The change that turned a folder's values into the file's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    None,
-    /// The rows of each head stand in pairs: a row of the first half beside a row of the second half. ggml turns
-    /// neighbours, transformers turns halves.
-    Pairs {
-        heads: usize,
-    },
-    /// 1 was added to each value.
-    PlusOne,
-}
-
-impl Change {
-    /// Undoes the change, for a tensor whose first size is `rows`.
-    pub(crate) fn undo(self, rows: usize, values: &mut [f32]) {
-        match self {
-            Change::None => {}
-            Change::PlusOne => values.iter_mut().for_each(|value| *value -= 1.0),
-            Change::Pairs { heads } => {
-                let (of_head, width) = (rows / heads, values.len() / rows);
-                let mut turned = Vec::with_capacity(of_head * width);
-                for head in values.chunks_mut(of_head * width) {
-                    turned.clear();
-                    for row in (0..of_head).step_by(2).chain((1..of_head).step_by(2)) {
-                        turned.extend_from_slice(&head[row * width..][..width]);
-                    }
-                    head.copy_from_slice(&turned);
-                }
-            }
+    if end.is_some_and(|end| u64::from(layer) >= end) {
+        return format!("mtp.{name}");
+    }
+    if family == Some(Family::Qwen35) {
+        let whole = match part {
+            "ssm_a" => Some("A_log"),
+            "ssm_dt.bias" => Some("dt_bias"),
+            _ => None,
+        };
+        if let Some(whole) = whole {
+            return format!("model.layers.{layer}.linear_attn.{whole}");
         }
     }
+    let Some((part, kind)) = part.rsplit_once('.') else { return format!("model.{name}") };
+    format!("model.layers.{layer}.{}.{kind}", in_layer(part, family))
+}
+
+/// Returns the name that a part of a layer has in a folder.
+fn in_layer(part: &str, family: Option<Family>) -> &str {
+    match (part, family) {
+        // The second norm of such a layer is behind the attention, and the third is before the MLP.
+        ("ffn_norm", Some(Family::Gemma3)) => "pre_feedforward_layernorm",
+        ("post_attention_norm", Some(Family::Gemma3 | Family::Olmo2 | Family::Qwen35)) => {
+            "post_attention_layernorm"
+        }
+        ("post_ffw_norm", Some(Family::Gemma3 | Family::Olmo2)) => "post_feedforward_layernorm",
+        ("attn_qkv", Some(Family::Phi3)) => "self_attn.qkv_proj",
+        ("ffn_up", Some(Family::Phi3)) => "mlp.gate_up_proj",
+        ("ffn_gate_inp", Some(Family::Qwen3Moe)) => "mlp.gate",
+        ("attn_qkv", Some(Family::Qwen35)) => "linear_attn.in_proj_qkv",
+        ("attn_gate", Some(Family::Qwen35)) => "linear_attn.in_proj_z",
+        ("ssm_beta", Some(Family::Qwen35)) => "linear_attn.in_proj_b",
+        ("ssm_alpha", Some(Family::Qwen35)) => "linear_attn.in_proj_a",
+        ("ssm_conv1d", Some(Family::Qwen35)) => "linear_attn.conv1d",
+        ("ssm_norm", Some(Family::Qwen35)) => "linear_attn.norm",
+        ("ssm_out", Some(Family::Qwen35)) => "linear_attn.out_proj",
+        ("attn_norm", _) => "input_layernorm",
+        ("ffn_norm", _) => "post_attention_layernorm",
+        ("attn_q", _) => "self_attn.q_proj",
+        ("attn_k", _) => "self_attn.k_proj",
+        ("attn_v", _) => "self_attn.v_proj",
+        ("attn_output", _) => "self_attn.o_proj",
+        ("attn_q_norm", _) => "self_attn.q_norm",
+        ("attn_k_norm", _) => "self_attn.k_norm",
+        ("ffn_gate", _) => "mlp.gate_proj",
+        ("ffn_up", _) => "mlp.up_proj",
+        ("ffn_down", _) => "mlp.down_proj",
+        (other, _) => other,
+    }
+}
+
+/// Returns the maps of each expert that a stacked tensor holds, in their order, if the name in a folder is that of
+/// such a tensor.
+pub(crate) fn stacked(name: &str) -> Option<(&str, &'static [&'static str])> {
+    let (layer, maps): (_, &[&str]) = match name.rsplit_once('.')? {
+        (stem, "weight") => match stem.rsplit_once('.')? {
+            (layer, "ffn_gate_exps") => (layer, &["gate_proj"]),
+            (layer, "ffn_up_exps") => (layer, &["up_proj"]),
+            (layer, "ffn_down_exps") => (layer, &["down_proj"]),
+            (layer, "ffn_gate_up_exps") => (layer, &["gate_proj", "up_proj"]),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some((layer, maps))
 }

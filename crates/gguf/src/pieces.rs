@@ -12,10 +12,17 @@ pub(crate) enum Pieces {
     SmolLm,
     /// A piece of a number has up to three digits.
     Llama3,
+    /// The pieces are those of `Llama3`, and no piece is a token before it is merged.
+    Dbrx,
     /// Each digit is a piece by itself.
     Qwen2,
+    /// Each digit is a piece by itself, and marks are parts of words.
+    Qwen35,
     /// Words are cut where small letters become large.
     Tekken,
+    /// Words are cut where small letters become large, and end with an apostrophe and its letters. A piece of a number
+    /// has up to three digits.
+    Gpt4o,
 }
 
 /// The parts of a `tokenizer.json` around the model.
@@ -28,11 +35,14 @@ pub(crate) struct Steps {
 impl Pieces {
     pub(crate) fn of(name: &str) -> Option<Self> {
         match name {
-            "gpt-2" | "gpt2" => Some(Pieces::Gpt2),
+            "gpt-2" | "gpt2" | "olmo" => Some(Pieces::Gpt2),
             "smollm" => Some(Pieces::SmolLm),
             "llama-bpe" | "llama3" | "llama-v3" => Some(Pieces::Llama3),
             "qwen2" | "deepseek-r1-qwen" => Some(Pieces::Qwen2),
+            "dbrx" | "smaug-bpe" => Some(Pieces::Dbrx),
+            "qwen35" => Some(Pieces::Qwen35),
             "tekken" => Some(Pieces::Tekken),
+            "gpt-4o" => Some(Pieces::Gpt4o),
             _ => None,
         }
     }
@@ -51,6 +61,8 @@ impl Pieces {
         const WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+";
         const REST: &str = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
         const CASES: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+        const MARKS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+        const ENDINGS: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
         let bytes = |words: bool| {
             json!({
                 "type": "ByteLevel",
@@ -72,15 +84,17 @@ impl Pieces {
             Pieces::SmolLm => {
                 vec![json!({ "type": "Digits", "individual_digits": true }), bytes(true)]
             }
-            Pieces::Llama3 => {
+            Pieces::Llama3 | Pieces::Dbrx => {
                 vec![split(&format!(r"{WORDS}|\p{{N}}{{1,3}}|{REST}")), bytes(false)]
             }
             Pieces::Qwen2 => vec![split(&format!(r"{WORDS}|\p{{N}}|{REST}")), bytes(false)],
+            Pieces::Qwen35 => vec![split(MARKS), bytes(false)],
             Pieces::Tekken => vec![split(CASES), bytes(false)],
+            Pieces::Gpt4o => vec![split(ENDINGS), bytes(false)],
         };
         Steps {
             normalizer: match self {
-                Pieces::Qwen2 => json!({ "type": "NFC" }),
+                Pieces::Qwen2 | Pieces::Qwen35 => json!({ "type": "NFC" }),
                 _ => Value::Null,
             },
             pre_tokenizer: json!({ "type": "Sequence", "pretokenizers": steps }),

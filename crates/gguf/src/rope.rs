@@ -1,0 +1,196 @@
+//! The rotary embedding of a model, as the metadata and a few tensors state it.
+
+use std::f64::consts::TAU;
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Gguf, GgufError,
+    config::{Keys, Shape},
+    error::quoted,
+    family::Family,
+    metadata::decimal,
+};
+
+/// The values that a file may state for a scaling by YaRN, if it states any.
+const YARN: [(&str, f64); 2] =
+    [("rope.scaling.attn_factor", 1.0), ("rope.scaling.yarn_ext_factor", 1.0)];
+
+/// The ends of the range in which YaRN goes over from one scaling to the other, by their names here and there, with
+/// the values of a silent file.
+const ENDS: [(&str, &str, f64); 2] = [
+    ("rope.scaling.yarn_beta_fast", "beta_fast", 32.0),
+    ("rope.scaling.yarn_beta_slow", "beta_slow", 1.0),
+];
+
+/// The divisors of frequencies of long texts, and of short ones.
+const LONG: &str = "rope_factors_long.weight";
+const SHORT: &str = "rope_factors_short.weight";
+
+/// Reads the scaling that the metadata state. `None` if they state none.
+pub(crate) fn scaling(keys: &Keys<'_>, family: Family) -> Result<Option<Value>, String> {
+    // A factor without a type is linear, as in llama.cpp. There a factor of 0 means none, and the second key is the
+    // older one.
+    let kind = keys.text("rope.scaling.type")?.unwrap_or("linear");
+    let factor = keys.number("rope.scaling.factor")?.or(keys.number("rope.scale_linear")?);
+    let factor = factor.filter(|factor| *factor != 0.0);
+    match kind {
+        "none" => Ok(None),
+        // Its divisors are tensors.
+        "longrope" if family == Family::Phi3 => Ok(None),
+        "linear" => {
+            let factor = factor.filter(|factor| *factor != 1.0);
+            Ok(factor.map(|factor| json!({ "rope_type": kind, "factor": factor })))
+        }
+        "yarn" => {
+            let context = keys.needed("rope.scaling.original_context_length")?;
+            let factor = factor.ok_or_else(|| keys.missing("rope.scaling.factor"))?;
+            for (key, usual) in YARN {
+                if let Some(came) = keys.number(key)?.filter(|came| *came != usual) {
+                    return Err(format!("{} is {came}, expected {usual}", keys.key(key)));
+                }
+            }
+            let mut scaling = json!({
+                "rope_type": kind,
+                "factor": factor,
+                "original_max_position_embeddings": context,
+            });
+            for (key, name, usual) in ENDS {
+                if let Some(came) = keys.number(key)?.filter(|came| *came != usual) {
+                    scaling[name] = came.into();
+                }
+            }
+            // The converter writes the factor of queries and keys here, if config.json has one; 1 stands for the
+            // factor that follows from the scaling.
+            let usual = 0.1 * factor.ln() + 1.0;
+            let came = keys.number("rope.scaling.yarn_attn_factor")?;
+            let came = came.filter(|came| *came != 1.0 && (came - usual).abs() > 1e-5);
+            if let Some(came) = came {
+                scaling["attention_factor"] = came.into();
+            }
+            Ok(Some(scaling))
+        }
+        _ => Err(format!(
+            "its rope.scaling.type is {}, expected none, linear or yarn{}",
+            quoted(kind),
+            if family == Family::Phi3 { ", or longrope" } else { "" }
+        )),
+    }
+}
+
+impl Gguf {
+    /// Finds the scaling whose factors are tensors: Llama 3.1's or Phi-3's.
+    pub(crate) fn scaling_in_tensors(
+        &self,
+        shape: &Shape,
+        config: &Map<String, Value>,
+    ) -> Result<Option<Value>, GgufError> {
+        match shape.family {
+            Family::Phi3 => self.long_rope(shape, config),
+            _ => self.scaling_of_llama(shape, config),
+        }
+    }
+
+    /// Reads LongRoPE: a divisor for each frequency, for short texts and for long ones.
+    fn long_rope(
+        &self,
+        shape: &Shape,
+        config: &Map<String, Value>,
+    ) -> Result<Option<Value>, GgufError> {
+        let there = |name: &str| self.tensors().contains_key(name);
+        if there("rope_freqs.weight") {
+            return Err(self.model("rope_freqs.weight has no meaning in phi3".into()));
+        }
+        match (there(LONG), there(SHORT)) {
+            (false, false) => return Ok(None),
+            (true, true) => {}
+            _ => {
+                return Err(self.model(format!(
+                    "it has only one of {LONG} and {SHORT}, expected both or none"
+                )));
+            }
+        }
+        let wrong = |problem| self.model(problem);
+        let keys = Keys::of(self)?;
+        let context = keys.needed("rope.scaling.original_context_length").map_err(wrong)?;
+        let turned = keys.size("rope.dimension_count").map_err(wrong)?;
+        let turned = turned.unwrap_or(shape.head);
+        let divisors = |name: &str| -> Result<Vec<f64>, GgufError> {
+            let came = &self.tensors()[name].shape;
+            if *came != [turned / 2] {
+                let problem = format!(
+                    "{name} has the shape {came:?}, expected [{}], one for each pair that is turned",
+                    turned / 2
+                );
+                return Err(wrong(problem));
+            }
+            let mut values = Vec::new();
+            if !self.read(name, &mut values)? {
+                return Err(wrong(format!("{name} has a NaN or an infinity, expected numbers")));
+            }
+            Ok(values.into_iter().map(decimal).collect())
+        };
+        let mut scaling = json!({
+            "rope_type": "longrope",
+            "long_factor": divisors(LONG)?,
+            "short_factor": divisors(SHORT)?,
+        });
+        let longest = config["max_position_embeddings"].as_f64().unwrap_or_default();
+        let usual = match longest / context as f64 {
+            factor if factor > 1.0 => (1.0 + factor.ln() / (context as f64).ln()).sqrt(),
+            _ => 1.0,
+        };
+        let came = keys.number("rope.scaling.attn_factor").map_err(wrong)?.unwrap_or(1.0);
+        if (came - usual).abs() > 1e-5 {
+            scaling["attention_factor"] = came.into();
+        }
+        Ok(Some(scaling))
+    }
+
+    /// Finds Llama 3.1's scaling. The file holds only a factor for each frequency, so the scaling is recognised by
+    /// these factors.
+    fn scaling_of_llama(
+        &self,
+        shape: &Shape,
+        config: &Map<String, Value>,
+    ) -> Result<Option<Value>, GgufError> {
+        const NAME: &str = "rope_freqs.weight";
+        let Some(tensor) = self.tensors().get(NAME) else { return Ok(None) };
+        let head = config["head_dim"].as_u64().unwrap_or_default();
+        let unlike = || {
+            self.model(format!(
+                "{NAME} scales the frequencies of {} in an unknown way, expected Llama 3.1's way",
+                shape.name
+            ))
+        };
+        if tensor.shape != [head as usize / 2] || config.contains_key("rope_scaling") {
+            return Err(unlike());
+        }
+        let mut factors = Vec::new();
+        if !self.read(NAME, &mut factors)? {
+            return Err(unlike());
+        }
+        let factor = f64::from(factors.last().copied().unwrap_or(1.0));
+        let keys = Keys::of(self)?;
+        let context = keys.number("rope.scaling.original_context_length");
+        let context = context.map_err(|problem| self.model(problem))?.unwrap_or(8192.0);
+        let (low, high) = (1.0, 4.0);
+        let theta = config["rope_theta"].as_f64().unwrap_or(10_000.0);
+        for (index, &came) in factors.iter().enumerate() {
+            let wave = TAU * theta.powf(2.0 * index as f64 / head as f64);
+            let smooth = ((context / wave - low) / (high - low)).clamp(0.0, 1.0);
+            let expected = 1.0 / ((1.0 - smooth) / factor + smooth);
+            let near = (f64::from(came) - expected).abs() <= 1e-4 * expected;
+            if !near {
+                return Err(unlike());
+            }
+        }
+        Ok(Some(json!({
+            "rope_type": "llama3",
+            "factor": factor,
+            "low_freq_factor": low,
+            "high_freq_factor": high,
+            "original_max_position_embeddings": context as u64,
+        })))
+    }
+}
