@@ -162,7 +162,22 @@ fn what_a_file_can_not_mean_is_refused_by_name() {
         &|it| it.number("phi3.rope.dimension_count", 8),
         "rope_factors_long.weight",
     );
-    refused("phi3-f32", &|it| it.text("phi3.rope.scaling.type", "other"), "or longrope");
+    refused("phi3-f32", &|it| it.text("phi3.rope.scaling.type", "yarn"), "or longrope");
+    let without_factors = |file: &mut GgufFile| {
+        file.tensors.retain(|tensor| !tensor.name.starts_with("rope_factors"));
+    };
+    refused("phi3-f32", &without_factors, "phi3.rope.scaling.attn_factor is 1.1, and");
+    refused("qwen2-f32", &|it| it.float("qwen2.attention.scale", 0.5), "qwen2.attention.scale");
+    refused(
+        "qwen2-f32",
+        &|it| it.key("qwen2.attention.causal", 7, vec![0]),
+        "qwen2.attention.causal is false",
+    );
+    refused(
+        "qwen2-f32",
+        &|it| it.float("qwen2.rope.scaling.attn_factor", 1.5),
+        "qwen2.rope.scaling.attn_factor is 1.5",
+    );
     refused(
         "qwen2-f32",
         &|it| it.tensor("rope_factors_long.weight", &[8], &[2.0; 8]),

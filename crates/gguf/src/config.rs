@@ -123,6 +123,17 @@ impl Gguf {
                 return Err(format!("{name}.{key} is {came}, expected {head}, the size of a head"));
             }
         }
+        // Files for other architectures and for embeddings have these keys, and llama.cpp obeys them.
+        let usual = 1.0 / (head.max(1) as f64).sqrt();
+        let scale = keys.number("attention.scale")?.filter(|scale| *scale != 0.0);
+        let scale = scale.filter(|_| shape.family != Family::Gemma3);
+        if let Some(came) = scale.filter(|came| (came - usual).abs() > 1e-4 * usual) {
+            return Err(format!("{} is {came}, expected {usual}", keys.key("attention.scale")));
+        }
+        if keys.flag("attention.causal")? == Some(false) {
+            let key = keys.key("attention.causal");
+            return Err(format!("{key} is false, expected true: it is no model that writes texts"));
+        }
         let window = match shape.family {
             Family::Llama | Family::Gemma3 | Family::Olmo2 | Family::Phi3 => {
                 keys.size("attention.sliding_window")?.filter(|&window| window > 0)

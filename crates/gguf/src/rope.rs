@@ -12,9 +12,8 @@ use crate::{
     metadata::decimal,
 };
 
-/// The values that a file may state for a scaling by YaRN, if it states any.
-const YARN: [(&str, f64); 2] =
-    [("rope.scaling.attn_factor", 1.0), ("rope.scaling.yarn_ext_factor", 1.0)];
+/// The factor of queries and keys beside any scaling. Only Phi-3's scaling is computed with one.
+const FACTOR: &str = "rope.scaling.attn_factor";
 
 /// The ends of the range in which YaRN goes over from one scaling to the other, by their names here and there, with
 /// the values of a silent file.
@@ -34,6 +33,13 @@ pub(crate) fn scaling(keys: &Keys<'_>, family: Family) -> Result<Option<Value>, 
     let kind = keys.text("rope.scaling.type")?.unwrap_or("linear");
     let factor = keys.number("rope.scaling.factor")?.or(keys.number("rope.scale_linear")?);
     let factor = factor.filter(|factor| *factor != 0.0);
+    let unscaled = |key: &str| match keys.number(key)?.filter(|came| *came != 1.0) {
+        Some(came) => Err(format!("{} is {came}, expected 1", keys.key(key))),
+        None => Ok(()),
+    };
+    if family != Family::Phi3 {
+        unscaled(FACTOR)?;
+    }
     match kind {
         "none" => Ok(None),
         // Its divisors are tensors.
@@ -42,14 +48,10 @@ pub(crate) fn scaling(keys: &Keys<'_>, family: Family) -> Result<Option<Value>, 
             let factor = factor.filter(|factor| *factor != 1.0);
             Ok(factor.map(|factor| json!({ "rope_type": kind, "factor": factor })))
         }
-        "yarn" => {
+        "yarn" if family != Family::Phi3 => {
+            unscaled("rope.scaling.yarn_ext_factor")?;
             let context = keys.needed("rope.scaling.original_context_length")?;
             let factor = factor.ok_or_else(|| keys.missing("rope.scaling.factor"))?;
-            for (key, usual) in YARN {
-                if let Some(came) = keys.number(key)?.filter(|came| *came != usual) {
-                    return Err(format!("{} is {came}, expected {usual}", keys.key(key)));
-                }
-            }
             let mut scaling = json!({
                 "rope_type": kind,
                 "factor": factor,
@@ -71,9 +73,9 @@ pub(crate) fn scaling(keys: &Keys<'_>, family: Family) -> Result<Option<Value>, 
             Ok(Some(scaling))
         }
         _ => Err(format!(
-            "its rope.scaling.type is {}, expected none, linear or yarn{}",
+            "its rope.scaling.type is {}, expected none, linear or {}",
             quoted(kind),
-            if family == Family::Phi3 { ", or longrope" } else { "" }
+            if family == Family::Phi3 { "longrope" } else { "yarn" }
         )),
     }
 }
@@ -97,12 +99,19 @@ impl Gguf {
         shape: &Shape,
         config: &Map<String, Value>,
     ) -> Result<Option<Value>, GgufError> {
+        let wrong = |problem| self.model(problem);
+        let keys = Keys::of(self)?;
+        let came = keys.number(FACTOR).map_err(wrong)?.unwrap_or(1.0);
         let there = |name: &str| self.tensors().contains_key(name);
         if there("rope_freqs.weight") {
             return Err(self.model("rope_freqs.weight has no meaning in phi3".into()));
         }
         match (there(LONG), there(SHORT)) {
-            (false, false) => return Ok(None),
+            (false, false) if came == 1.0 => return Ok(None),
+            (false, false) => {
+                let key = keys.key(FACTOR);
+                return Err(wrong(format!("{key} is {came}, and {LONG} is not there")));
+            }
             (true, true) => {}
             _ => {
                 return Err(self.model(format!(
@@ -110,8 +119,6 @@ impl Gguf {
                 )));
             }
         }
-        let wrong = |problem| self.model(problem);
-        let keys = Keys::of(self)?;
         let context = keys.needed("rope.scaling.original_context_length").map_err(wrong)?;
         let turned = keys.size("rope.dimension_count").map_err(wrong)?;
         let turned = turned.unwrap_or(shape.head);
@@ -140,7 +147,6 @@ impl Gguf {
             factor if factor > 1.0 => (1.0 + factor.ln() / (context as f64).ln()).sqrt(),
             _ => 1.0,
         };
-        let came = keys.number("rope.scaling.attn_factor").map_err(wrong)?.unwrap_or(1.0);
         if (came - usual).abs() > 1e-5 {
             scaling["attention_factor"] = came.into();
         }
