@@ -120,19 +120,26 @@ impl Lora {
 
     /// Checks that a model of these sizes can have these adapters. The error says why it can't.
     pub fn fits(&self, config: &DecoderConfig) -> Result<(), String> {
-        for module in &self.modules_to_save {
-            if !Lora::WHOLE.contains(&module.as_str()) {
+        self.knows_its_modules()?;
+        match self.modules_to_save.first().filter(|_| config.tied) {
+            None => Ok(()),
+            Some(module) => Err(format!(
+                "modules_to_save has {module:?}, and this model's head is its embedding, which is not implemented; \
+                 expected none"
+            )),
+        }
+    }
+
+    /// Checks that all [`Lora::modules_to_save`] may be trained whole, in a model that has them.
+    pub(crate) fn knows_its_modules(&self) -> Result<(), String> {
+        let unknown = |module: &&String| !Lora::WHOLE.contains(&module.as_str());
+        match self.modules_to_save.iter().find(unknown) {
+            None => Ok(()),
+            Some(module) => {
                 let known = Lora::WHOLE.join(" and ");
-                return Err(format!("modules_to_save has {module:?}, expected {known}"));
-            }
-            if config.tied {
-                return Err(format!(
-                    "modules_to_save has {module:?}, and this model's head is its embedding, which is not implemented; \
-                     expected none"
-                ));
+                Err(format!("modules_to_save has {module:?}, expected {known}"))
             }
         }
-        Ok(())
     }
 }
 

@@ -20,6 +20,9 @@ use crate::{Adapter, Decoder, DecoderConfig, Lora, names, selection::Rules};
 const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
 
+/// Tensors that PyTorch pickled, as older adapters have them.
+const PICKLED: &str = "adapter_model.bin";
+
 /// Tells whether `folder` holds an adapter instead of a whole model. A folder with both is a model: a merged model
 /// may be kept beside its adapter.
 pub fn is_adapter(folder: &Path) -> bool {
@@ -202,7 +205,15 @@ impl Planned {
 /// Reads the files of an adapter without its values.
 fn open(folder: &Path) -> Result<(Lora, TensorFile, Keys), CheckpointError> {
     let (mut lora, _) = adapter_config(folder)?;
-    let file = TensorFile::open(&folder.join(TENSORS))?;
+    lora.knows_its_modules()
+        .map_err(|problem| CheckpointError::Adapter { path: folder.join(CONFIG), problem })?;
+    let (path, pickled) = (folder.join(TENSORS), folder.join(PICKLED));
+    if !path.exists() && pickled.exists() {
+        let problem = "it is pickled, and is not read, because unpickling a file runs the code in \
+                       it: open the adapter with PEFT and write it with save_pretrained";
+        return Err(CheckpointError::Adapter { path: pickled, problem: problem.into() });
+    }
+    let file = TensorFile::open(&path)?;
     let keys = Keys::of(&file)?;
     lora.targets = keys.targets();
     if let Some(selection) = &mut lora.selection {

@@ -129,10 +129,15 @@ pub(super) fn of_adapter(decoder: &Decoder, lora: &Lora, base: &AdapterBase) -> 
 /// of the file that the adapter was read from are kept, if they still select the same modules there, with the same
 /// ranks. Otherwise each module is named.
 fn for_class(decoder: &Decoder, lora: &Lora) -> Lora {
-    let place = decoder.place();
-    let mut fields = lora.selection.clone().unwrap_or_else(|| Selection {
-        target_modules: json!(lora.targets),
-        ..Selection::default()
+    let (place, adapted) = (decoder.place(), adapted(decoder, lora));
+    let mut fields = lora.selection.clone().unwrap_or_else(|| {
+        // A name without an adapter is left out: PEFT takes the names of an MLP for those of experts.
+        let some = |target: &&String| {
+            let end = format!(".{target}");
+            adapted.keys().any(|name| name.ends_with(&end))
+        };
+        let targets: Vec<&String> = lora.targets.iter().filter(some).collect();
+        Selection { target_modules: json!(targets), ..Selection::default() }
     });
     fields.place = place;
     // Names such as q_proj are also those of projections in the part that sees, which have no adapter.
@@ -143,7 +148,6 @@ fn for_class(decoder: &Decoder, lora: &Lora) -> Lora {
         fields.exclude_modules = SEEING.into();
     }
     let kept = Lora { selection: Some(fields), ..lora.clone() };
-    let adapted = adapted(decoder, lora);
     if says(&kept, &adapted, decoder.config()) == Ok(true) {
         return kept;
     }
