@@ -8,7 +8,9 @@
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use firebrick_core::{Completion, Detokenizer as _, FinishReason, Prompt, Seed, TokenId, WorkedExample};
+use firebrick_core::{
+    Completion, Detokenizer as _, FinishReason, Prompt, Seed, TokenId, WorkedExample,
+};
 use firebrick_data::{ChatTemplate, DataError};
 use firebrick_models::{
     Decoder, Padding, PolicyModel, SaveOptions, head_logprobs, load, load_config, parameters, save,

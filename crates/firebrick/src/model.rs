@@ -15,8 +15,7 @@ use firebrick_device::{Kind, Name};
 use firebrick_models::{
     AdapterBase, Base, CheckpointError, Compute, Decoder, DecoderConfig, Family, Formats, Lora,
     Parameter, PolicyModel, Sizes, WeightDtype, adapter_config, adapter_lora, check_adapter,
-    inventory,
-    is_adapter, is_gguf, load_adapter, load_config, load_noting, parameters, random,
+    inventory, is_adapter, is_gguf, load_adapter, load_config, load_noting, parameters, random,
 };
 
 use crate::{
