@@ -1,5 +1,10 @@
 //! A verifier that asks a program of the user's own.
 
+mod family;
+#[cfg(unix)]
+mod guard;
+#[cfg(unix)]
+mod kin;
 mod process;
 
 use std::{
@@ -16,6 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::RewardError;
 use process::{Fault, Process};
+
+pub use family::adopt_orphans;
 
 /// A verifier that asks a program of the user's own, one JSON object a line in each direction.
 ///
@@ -41,18 +48,29 @@ use process::{Fault, Process};
 /// stderr is read and dropped, but the end of it is quoted if the program fails. The program should end when its
 /// stdin does.
 ///
-/// A copy of the program fails if it ends or writes anything else or more than 1 MiB in a line
-/// ([`Verdict::Error`]), or takes longer than the limit ([`Verdict::OverBudget`]). It is then killed, and the next
-/// completion starts a new copy. No completion is asked about twice. After too many failures in a row the program
-/// is given up: [`Verifier::score_all`] fails, and every further score is [`Verdict::Error`].
+/// Only what the program writes is a judgement. In every other case the score is [`Verdict::Error`], which is no
+/// verdict:
+///
+/// - The program can't be started, or was given up.
+/// - It ends before it answers, by itself or by a signal, even if another process still holds its pipes.
+/// - It closes its stdout and goes on.
+/// - It takes longer than the limit: it hangs, is stopped, or has become another program.
+/// - It writes anything else, the answer to another id, or more than 1 MiB in a line.
+/// - Nobody waits for the score any more ([`Verifier::cancel`]).
+///
+/// A copy of the program that failed is ended with everything that it started, and so is every copy when the verifier
+/// is dropped or its process is killed. The next completion starts a new copy. No completion is asked about twice.
+/// After too many failures in a row the program is given up, and [`Verifier::score_all`] fails.
 ///
 /// This is the only verifier that looks at a clock. All others count their work in operations, so that their
 /// verdict is the same under any load. The operations of another program can't be counted, and only a limit in
-/// seconds holds it. Choose the limit so wide that only a hang runs into it. Otherwise scores depend on the other
-/// work of the machine.
+/// seconds holds it. Choose the limit so wide that only a hang runs into it. A program that judges by its own limit,
+/// such as one that runs completions, answers `over_budget` itself.
 pub struct Command {
     options: CommandOptions,
     time_limit: Duration,
+    /// The variables of the environment that the program does not get.
+    hidden: Vec<String>,
     on_failure: Box<dyn Fn(&str) + Send + Sync>,
     next_id: AtomicU64,
     /// True if nobody waits for a score any more.
@@ -122,12 +140,20 @@ impl Command {
         Ok(Command {
             options,
             time_limit,
+            hidden: Vec::new(),
             on_failure: Box::new(|_| ()),
             next_id: AtomicU64::new(0),
             cancelled: AtomicBool::new(false),
             copies: Mutex::default(),
             changed: Condvar::new(),
         })
+    }
+
+    /// Keeps these variables of the environment from the program, such as those that hold keys.
+    #[must_use]
+    pub fn without(mut self, variables: impl IntoIterator<Item = String>) -> Self {
+        self.hidden.extend(variables);
+        self
     }
 
     /// Calls `hear` with the reason when the program fails for the first time, unless it is then given up.
@@ -144,7 +170,7 @@ impl Command {
     pub fn start(&self) -> Result<(), RewardError> {
         let mut copies = self.lock();
         if copies.running == 0 {
-            let process = Process::start(&self.options.program).map_err(|error| {
+            let process = self.start_copy().map_err(|error| {
                 let problem = format!("it can't be started: {error}");
                 RewardError::Command { program: shown(&self.options.program), problem }
             })?;
@@ -152,6 +178,10 @@ impl Command {
             copies.idle.push(process);
         }
         Ok(())
+    }
+
+    fn start_copy(&self) -> std::io::Result<Process> {
+        Process::start(&self.options.program, &self.hidden)
     }
 
     /// Takes an idle copy or starts a new one. Waits while all copies are at work. Returns `None` if the program
@@ -168,7 +198,7 @@ impl Command {
             if copies.running < self.options.processes {
                 copies.running += 1;
                 drop(copies);
-                return match Process::start(&self.options.program) {
+                return match self.start_copy() {
                     Ok(process) => Some(process),
                     Err(error) => {
                         self.failed(&format!("it can't be started: {error}"));
@@ -180,12 +210,47 @@ impl Command {
         }
     }
 
+    /// Returns what the program says of the completion, or `None` if it says nothing of it. There is no other way to
+    /// a score.
+    fn judged(&self, prompt: &Prompt, completion: &Completion) -> Option<Score> {
+        let mut process = self.take()?;
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let answer = process
+            .ask(request(id, prompt, completion), self.time_limit, &self.cancelled)
+            .and_then(|line| read(&line, id).map_err(Fault::Nonsense));
+
+        let problem = match answer {
+            Ok(score) => {
+                self.give_back(process);
+                return Some(score);
+            }
+            Err(Fault::Cancelled) => {
+                drop(process);
+                self.lock().running -= 1;
+                return None;
+            }
+            Err(Fault::Nonsense(problem)) => problem,
+            Err(Fault::TimeOut) if process.is_stopped() => {
+                format!("no answer in {} s, a signal has stopped it", self.options.time_limit)
+            }
+            Err(Fault::TimeOut) => format!("no answer in {} s", self.options.time_limit),
+            Err(Fault::Ended | Fault::Closed) => process.how_it_ended(Instant::now() + GRACE),
+        };
+        process.kill();
+        let last_words = process.last_words();
+        // The copy is gone, threads and all, before another takes its place.
+        drop(process);
+        self.failed(&format!("{problem}{}", escaped(&last_words)));
+        None
+    }
+
     fn give_back(&self, process: Process) {
         let mut copies = self.lock();
         copies.failures_in_a_row = 0;
         copies.idle.push(process);
         drop(copies);
         self.changed.notify_one();
+        family::bury_orphans();
     }
 
     /// Counts a copy that failed and is gone.
@@ -221,33 +286,7 @@ impl Command {
 
 impl Verifier for Command {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
-        let Some(mut process) = self.take() else { return Score::none(Verdict::Error) };
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let answer = process
-            .ask(request(id, prompt, completion), self.time_limit, &self.cancelled)
-            .and_then(|line| read(&line, id).map_err(Fault::Nonsense));
-        let fault = match answer {
-            Ok(score) => {
-                self.give_back(process);
-                return score;
-            }
-            Err(fault) => fault,
-        };
-        let (verdict, problem) = match fault {
-            Fault::TimeOut => {
-                (Verdict::OverBudget, format!("no answer in {} s", self.options.time_limit))
-            }
-            Fault::Nonsense(problem) => (Verdict::Error, problem),
-            Fault::Cancelled => {
-                process.kill();
-                self.lock().running -= 1;
-                return Score::none(Verdict::Error);
-            }
-            Fault::Ended => (Verdict::Error, process.how_it_ended(Instant::now() + GRACE)),
-        };
-        process.kill();
-        self.failed(&format!("{problem}{}", escaped(&process.last_words())));
-        Score::none(verdict)
+        self.judged(prompt, completion).unwrap_or_else(|| Score::none(Verdict::Error))
     }
 
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {

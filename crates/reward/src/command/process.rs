@@ -2,16 +2,19 @@
 
 use std::{
     collections::VecDeque,
+    fs::File,
     io::{self, BufRead as _, BufReader, Read, Write as _},
-    process::{Child, ChildStdout, ExitStatus, Stdio},
+    process::Stdio,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
+
+use super::family::Family;
 
 /// The most bytes of an answer, without its line break.
 const MAX_LINE: usize = 1 << 20;
@@ -19,33 +22,43 @@ const MAX_LINE: usize = 1 << 20;
 /// The time after which a waiting thread looks whether to go on.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// The time that the last line of an ended program has to come through its pipe. The line is there already, and only
+/// a busy machine needs so long.
+const LAST_LINE: Duration = Duration::from_millis(500);
+
 /// The most bytes of stderr that are kept for the error text.
 const LAST_WORDS: usize = 4096;
 
 /// One running copy of the program.
 ///
 /// Each of the program's three pipes has a thread, because a program may write before it reads, or not read at
-/// all. The caller then waits for the answer alone, and that wait has an end. The threads end with the pipes.
-/// Dropping the copy kills the program, which closes the pipes.
+/// all. The caller then waits for the answer alone, and that wait has an end. Dropping the copy ends the program
+/// with all that it started, which closes the pipes and ends the threads.
 pub(super) struct Process {
-    guard: Option<Guard>,
-    child: Child,
+    family: Family,
     /// The requests to write. `None` if stdin is closed, or will be as soon as the program has read the written
     /// requests.
     requests: Option<Sender<Vec<u8>>>,
-    answers: Receiver<Result<Vec<u8>, String>>,
+    /// `None` once nobody listens any more.
+    answers: Option<Receiver<Result<Vec<u8>, String>>>,
     stderr: Arc<Mutex<VecDeque<u8>>>,
     /// A channel that never carries anything. It disconnects when all of stderr was read.
     stderr_read: Receiver<()>,
-    reaped: Option<ExitStatus>,
+    pipes: Vec<Pipe>,
+    /// Tells the threads to end.
+    over: Arc<AtomicBool>,
 }
 
-/// The reason why there is no answer.
+/// The reason why there is no answer. These are all the ways in which a judgement can fail to come from a program
+/// that was started, and none of them is a verdict.
+#[derive(Debug, PartialEq)]
 pub(super) enum Fault {
-    /// No answer came in time.
+    /// No answer came in time. The program hangs, or is stopped, or has become another that gives no answers.
     TimeOut,
-    /// The program closed its stdout, most likely by ending.
+    /// The program has ended, by itself or by a signal, although others may still hold its pipes.
     Ended,
+    /// The program closed its stdout, and goes on.
+    Closed,
     /// Nobody waits for the answer any more.
     Cancelled,
     /// The program wrote something else, described in words.
@@ -53,78 +66,100 @@ pub(super) enum Fault {
 }
 
 impl Process {
-    /// Starts the program, and a guard that ends it should this process be killed.
-    pub(super) fn start(program: &[String]) -> io::Result<Self> {
+    /// Starts the program, without the variables `hidden` of the environment.
+    pub(super) fn start(program: &[String], hidden: &[String]) -> io::Result<Self> {
         let [name, arguments @ ..] = program else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is named"));
         };
         let mut command = std::process::Command::new(name);
         command.args(arguments);
+        for variable in hidden {
+            command.env_remove(variable);
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // The program gets a group of its own. Everything that it starts is then killed with it. It also gets no
-        // Ctrl-C, after which a run still finishes its step.
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let mut child = command.spawn()?;
-        let guard = Guard::over(&child);
+        let mut family = Family::start(command)?;
 
+        let child = family.child();
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (requests, asked) = channel::<Vec<u8>>();
         // At most one answer waits. A program that writes without end fills its pipe, not memory.
         let (answer, answers) = sync_channel(1);
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         let (all_read, stderr_read) = channel::<()>();
-        let process = Process {
-            guard,
-            child,
+        let over = Arc::new(AtomicBool::new(false));
+        let mut process = Process {
+            family,
             requests: Some(requests),
-            answers,
+            answers: Some(answers),
             stderr: stderr.clone(),
             stderr_read,
-            reaped: None,
+            pipes: Vec::new(),
+            over: over.clone(),
         };
-        let (Some(mut stdin), Some(stdout), Some(mut errors)) = pipes else {
+        let (Some(stdin), Some(stdout), Some(errors)) = pipes else {
             return Err(io::Error::other("the pipes to the program are missing"));
         };
-        spawn("verifier stdin", move || {
-            while let Ok(request) = asked.recv() {
-                // A program that ended or closed its stdin is noticed because its answer is missing.
-                if stdin.write_all(&request).and_then(|()| stdin.flush()).is_err() {
-                    return;
+
+        let is_over = over.clone();
+        process.pipes.push(Pipe::new(
+            "verifier stdin",
+            file(stdin),
+            Way::Out,
+            move |mut stdin| {
+                while let Ok(request) = asked.recv() {
+                    // A program that ended or closed its stdin is noticed because its answer is missing.
+                    let written = stdin.write_all(&request).and_then(|()| stdin.flush());
+                    if written.is_err() || is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
                 }
-            }
-        })?;
-        spawn("verifier stdout", move || read_lines(stdout, &answer))?;
-        spawn("verifier stderr", move || {
-            keep_the_end(&mut errors, &stderr);
+            },
+        )?);
+        process.pipes.push(Pipe::new("verifier stdout", file(stdout), Way::In, move |stdout| {
+            read_lines(stdout, &answer);
+        })?);
+        process.pipes.push(Pipe::new("verifier stderr", file(errors), Way::In, move |errors| {
+            keep_the_end(errors, &stderr, &over);
             drop(all_read);
-        })?;
+        })?);
         Ok(process)
     }
 
     /// Asks the program and returns its line, unless that takes too long or nobody waits for it any more.
+    ///
+    /// The end of the pipe does not stand for the end of the program: a child that inherited the pipe may hold it
+    /// for ever. So the program itself is looked at too.
     pub(super) fn ask(
         &mut self,
         request: Vec<u8>,
         limit: Duration,
         cancelled: &AtomicBool,
     ) -> Result<Vec<u8>, Fault> {
+        let Some(answers) = &self.answers else { return Err(Fault::Closed) };
         if let Some(requests) = &self.requests {
             let _ = requests.send(request); // The writer is gone when the program is.
         }
         let began = Instant::now();
+        let mut ended: Option<Instant> = None;
         loop {
             let left = limit.saturating_sub(began.elapsed());
-            return match self.answers.recv_timeout(left.min(LOOK)) {
-                Ok(Ok(line)) => Ok(line),
-                Ok(Err(problem)) => Err(Fault::Nonsense(problem)),
-                Err(RecvTimeoutError::Disconnected) => Err(Fault::Ended),
-                Err(RecvTimeoutError::Timeout) if cancelled.load(Ordering::Relaxed) => {
-                    Err(Fault::Cancelled)
-                }
-                Err(RecvTimeoutError::Timeout) if left <= LOOK => Err(Fault::TimeOut),
-                Err(RecvTimeoutError::Timeout) => continue,
-            };
+            match answers.recv_timeout(left.min(LOOK)) {
+                Ok(line) => return line.map_err(Fault::Nonsense),
+                Err(RecvTimeoutError::Disconnected) => return Err(Fault::Closed),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if cancelled.load(Ordering::Relaxed) {
+                return Err(Fault::Cancelled);
+            }
+            if ended.is_none() && self.family.has_ended() {
+                ended = Some(Instant::now());
+            }
+            if ended.is_some_and(|ended| left <= LOOK || ended.elapsed() > LAST_LINE) {
+                return Err(Fault::Ended);
+            }
+            if left <= LOOK {
+                return Err(Fault::TimeOut);
+            }
         }
     }
 
@@ -136,45 +171,34 @@ impl Process {
     /// Tells whether the program has ended by itself, or does so before `deadline`.
     pub(super) fn has_ended(&mut self, deadline: Instant) -> bool {
         loop {
-            if self.reaped.is_none() {
-                self.reaped = self.child.try_wait().ok().flatten();
-                // The program's number may be another process's from now on.
-                if self.reaped.is_some() {
-                    drop(self.guard.take());
-                }
-            }
-            if self.reaped.is_some() || Instant::now() >= deadline {
-                return self.reaped.is_some();
+            let ended = self.family.has_ended();
+            if ended || Instant::now() >= deadline {
+                return ended;
             }
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Says in words how a program ended that has closed its stdout.
+    /// Tells whether a signal has stopped the program.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.family.is_stopped()
+    }
+
+    /// Ends the program and everything that it started, and says in words how the program ended that no longer
+    /// writes. It has until `deadline` to end by itself.
     pub(super) fn how_it_ended(&mut self, deadline: Instant) -> String {
         self.close();
-        self.has_ended(deadline);
-        match self.reaped {
-            Some(status) => format!("it ended with {status}"),
-            None => "it closed its stdout".into(),
+        let ended = self.has_ended(deadline);
+        match self.family.end() {
+            Some(status) if ended => format!("it ended with {status}"),
+            None if ended => "it ended".into(),
+            _ => "it closed its stdout".into(),
         }
     }
 
     /// Ends the program and everything that it started.
     pub(super) fn kill(&mut self) {
-        // The guard goes before the program is waited for. From then on the program's number may be another's.
-        drop(self.guard.take());
-        // The number of a process that was waited for may be another's by now.
-        if self.reaped.is_some() {
-            return;
-        }
-        #[cfg(unix)]
-        {
-            use rustix::process::{Pid, Signal, kill_process_group};
-            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-        }
-        let _ = self.child.kill();
-        self.reaped = self.child.wait().ok();
+        self.family.end();
     }
 
     /// Returns the end of a killed program's stderr, as the end of a sentence. It is empty if there is none.
@@ -188,46 +212,99 @@ impl Process {
     }
 }
 
-/// A shell that waits for the end of its stdin, which only this process holds open, and then kills a group of
-/// processes. Otherwise a hung program would outlive a killed run, and keep everything that it holds.
-struct Guard(Child);
-
-impl Guard {
-    #[cfg(unix)]
-    fn over(child: &Child) -> Option<Self> {
-        let mut shell = std::process::Command::new("/bin/sh");
-        shell.args(["-c", "read -r _; kill -s KILL -- -$0 2>/dev/null", &child.id().to_string()]);
-        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        std::os::unix::process::CommandExt::process_group(&mut shell, 0);
-        // On a system without a shell, a program ends with its stdin or not at all.
-        shell.spawn().ok().map(Guard)
-    }
-
-    #[cfg(not(unix))]
-    fn over(_: &Child) -> Option<Self> {
-        None
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
+        self.requests = None;
+        self.answers = None;
+        self.over.store(true, Ordering::Relaxed);
+        for pipe in &self.pipes {
+            pipe.end();
+        }
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name(name.into()).spawn(work).map(|_| ())
+/// A pipe, and the thread at its end.
+struct Pipe {
+    /// The thread owns the pipe and closes it.
+    file: Weak<File>,
+    way: Way,
+    thread: JoinHandle<()>,
+}
+
+/// The way that a pipe's bytes go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// To this process.
+    In,
+    /// To the program.
+    Out,
+}
+
+impl Pipe {
+    fn new(
+        name: &str,
+        file: File,
+        way: Way,
+        work: impl FnOnce(Arc<File>) + Send + 'static,
+    ) -> io::Result<Self> {
+        let file = Arc::new(file);
+        let weak = Arc::downgrade(&file);
+        let thread = thread::Builder::new().name(name.into()).spawn(move || work(file))?;
+        Ok(Pipe { file: weak, way, thread })
+    }
+
+    /// Waits for the thread's end. The pipe of an ended program is at its end, and so is its thread, unless
+    /// something that could not be ended holds the pipe too, such as a process of another user. Then the thread is
+    /// called.
+    fn end(&self) {
+        let begin = Instant::now();
+        while !self.thread.is_finished() && begin.elapsed() < Duration::from_millis(200) {
+            if begin.elapsed() > Duration::from_millis(20) {
+                self.call();
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Gets a thread out of its wait for a pipe, by a byte for a reader and by room for a writer. The other end that
+    /// this takes is to be had on Linux only. Elsewhere such a thread waits on.
+    fn call(&self) {
+        #[cfg(target_os = "linux")]
+        if let Some(file) = self.file.upgrade() {
+            use std::{fs::OpenOptions, os::fd::AsRawFd as _};
+
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let mut options = OpenOptions::new();
+            let other = options.read(self.way == Way::Out).write(self.way == Way::In).open(path);
+            let Ok(mut other) = other else { return };
+            if rustix::io::ioctl_fionbio(&other, true).is_ok() {
+                let mut room = [0; 1 << 16];
+                let _ = match self.way {
+                    Way::In => other.write(b"\n"),
+                    Way::Out => other.read(&mut room),
+                };
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (&self.file, self.way);
+    }
+}
+
+/// Makes a file of a pipe, because threads can share a file.
+#[cfg(unix)]
+fn file(pipe: impl Into<std::os::fd::OwnedFd>) -> File {
+    File::from(Into::<std::os::fd::OwnedFd>::into(pipe))
+}
+
+/// Makes a file of a pipe, because threads can share a file.
+#[cfg(windows)]
+fn file(pipe: impl Into<std::os::windows::io::OwnedHandle>) -> File {
+    File::from(Into::<std::os::windows::io::OwnedHandle>::into(pipe))
 }
 
 /// Sends every line on, until the pipe ends, a line is too long or nobody listens.
-fn read_lines(stdout: ChildStdout, answer: &SyncSender<Result<Vec<u8>, String>>) {
+fn read_lines(stdout: Arc<File>, answer: &SyncSender<Result<Vec<u8>, String>>) {
     let mut stdout = BufReader::new(stdout);
     loop {
         let mut line = Vec::new();
@@ -248,9 +325,12 @@ fn read_lines(stdout: ChildStdout, answer: &SyncSender<Result<Vec<u8>, String>>)
 }
 
 /// Reads everything, so that the program never waits for a reader, and keeps the end.
-fn keep_the_end(errors: &mut impl Read, kept: &Mutex<VecDeque<u8>>) {
+fn keep_the_end(mut errors: Arc<File>, kept: &Mutex<VecDeque<u8>>, over: &AtomicBool) {
     let mut buffer = [0; LAST_WORDS];
     while let Ok(count @ 1..) = errors.read(&mut buffer) {
+        if over.load(Ordering::Relaxed) {
+            return;
+        }
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend(&buffer[..count]);
         let excess = kept.len().saturating_sub(LAST_WORDS);
