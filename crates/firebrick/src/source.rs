@@ -137,6 +137,9 @@ fn not_there(error: HubError, key: &'static str, name: HubName, option: &str) ->
 
 /// Reads the variables of Python's `huggingface_hub` into a Hub. `variable` gives their values, and `home` is
 /// the user's folder.
+/// The environment variable with the Hub's token.
+pub(crate) const TOKEN: &str = "HF_TOKEN";
+
 fn hub_of(variable: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Hub {
     let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
     let path = |name: &str| {
@@ -152,7 +155,7 @@ fn hub_of(variable: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> H
     });
     let folder = path("HF_HOME").unwrap_or_else(|| caches.join("huggingface"));
     let token_file = path("HF_TOKEN_PATH").unwrap_or_else(|| folder.join("token"));
-    let token = set("HF_TOKEN").or_else(|| std::fs::read_to_string(token_file).ok());
+    let token = set(TOKEN).or_else(|| std::fs::read_to_string(token_file).ok());
     let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
     let yes = |value: String| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str());
     Hub {

@@ -18,7 +18,7 @@ use super::data::generator;
 use crate::{
     Error,
     recipe::{self, Recipe, RewardKind},
-    source::Sources,
+    source::{Sources, TOKEN},
 };
 
 /// The material of verifiers that the recipe's `[reward]` does not give.
@@ -39,13 +39,23 @@ pub(super) struct Place<'a> {
 /// Builds the verifier.
 pub(super) fn verifier(recipe: &Recipe, place: &Place) -> Result<Box<dyn Verifier>, Error> {
     let task = recipe.data.task.as_ref().and_then(generator);
-    of_kind(recipe.reward_kind(), task.as_ref(), place)
+    of_kind(recipe.reward_kind(), task.as_ref(), &secrets(recipe), place)
 }
 
-/// Builds a verifier of this kind. `task` is the generator of the recipe's problems, if it has one.
+/// Returns the names of the environment variables that the run itself reads as secrets. Programs that it starts do
+/// not get them.
+fn secrets(recipe: &Recipe) -> Vec<String> {
+    let keys = [&recipe.rollout.engine.key_variable, &recipe.environment.key_variable];
+    let keys = keys.into_iter().flatten().cloned();
+    keys.chain([TOKEN.to_owned()]).collect()
+}
+
+/// Builds a verifier of this kind. `task` is the generator of the recipe's problems, if it has one, and `secrets` are
+/// variables that no program gets.
 fn of_kind(
     kind: RewardKind,
     task: Option<&Task>,
+    secrets: &[String],
     place: &Place,
 ) -> Result<Box<dyn Verifier>, Error> {
     Ok(match kind {
@@ -94,7 +104,7 @@ fn of_kind(
         }
         RewardKind::Weighted { parts } => {
             let part = |recipe::Part { name, weight, kind }| {
-                let verifier = of_kind(kind, task, place)?;
+                let verifier = of_kind(kind, task, secrets, place)?;
                 Ok(Part { name, weight: weight as f32, verifier })
             };
             let parts: Result<_, Error> = parts.into_iter().map(part).collect();
@@ -116,7 +126,8 @@ fn of_kind(
         RewardKind::Command { program, time_limit, restarts, processes } => {
             let options = CommandOptions { program, time_limit, restarts, processes };
             let notes = place.notes.clone();
-            let command = Command::new(options)?.on_failure(move |reason| {
+            let command = Command::new(options)?.without(secrets.iter().cloned());
+            let command = command.on_failure(move |reason| {
                 let _ = notes.send(reason.to_owned()); // A run that is over hears nothing.
             });
             command.start()?; // This fails before a run, and not at its first completion.
@@ -254,6 +265,22 @@ mod tests {
         assert_eq!(score(verifier.as_ref(), "", "").verdict, Verdict::Error);
         let why = verifier.score_all(&[]).unwrap_err();
         assert!(why.0.contains("is given up"), "{why}");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_judge_gets_no_secret_of_the_run() {
+        // Every process has these two variables, so no test has to set any.
+        let judge = r#"kind = "command"
+            program = ["sh", "-c", '''read l; echo '{"id": 0, "score": 1, "extracted": "'${HOME+home}${PATH+path}'"}'; read l''']
+            [rollout.engine]
+            kind = "vllm"
+            servers = ["http://127.0.0.1:9"]
+            key_variable = "HOME""#;
+        let recipe = recipe("train = \"a.jsonl\"", judge);
+        assert_eq!(secrets(&recipe), ["HOME", "HF_TOKEN"]);
+        let verifier = built(&recipe, &channel().0);
+        assert_eq!(score(verifier.as_ref(), "", "").extracted, "path");
     }
 
     #[test]
