@@ -299,6 +299,10 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
         self.engine.cancel();
     }
 
+    fn tolerance(&self) -> Option<f64> {
+        self.engine.tolerance()
+    }
+
     fn sleep(&mut self) {
         self.engine.sleep();
     }

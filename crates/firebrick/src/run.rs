@@ -382,7 +382,9 @@ impl<M: PolicyModel> Run<M> {
         }
         self.pass_on_notes();
         *told = *told || self.explain_errors(step, &metrics, sampling.completions);
-        self.explain_empty(&sampling, &update);
+        if !self.explain_refused(step, &metrics) {
+            self.explain_empty(&sampling, &update);
+        }
         self.save_skipped(step, &skipped)?;
         let began = Instant::now();
         // A step that ends the run trained on nothing.

@@ -108,6 +108,13 @@ pub trait RolloutEngine<M>: Send {
         finished: &mut dyn FnMut(usize),
     ) -> Result<Vec<(RequestId, Group)>, RolloutError>;
 
+    /// Returns the largest mean distance, in nats, that the log-probabilities of the engine's completions may have
+    /// from those of the published weights. The trainer learns nothing from completions that are further away. `None`
+    /// is for an engine that is trusted.
+    fn tolerance(&self) -> Option<f64> {
+        None
+    }
+
     /// Forgets everything that is in flight. A [`Flight`](crate::Flight) asks for this before it gives up. An
     /// engine that does nothing here may hand over old groups later. Most of them are refused then. But if a
     /// request has come again with the same id, an old group is taken for its answer.
@@ -134,6 +141,10 @@ impl<M, T: RolloutEngine<M> + ?Sized> RolloutEngine<M> for Box<T> {
         finished: &mut dyn FnMut(usize),
     ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
         (**self).poll(wait, finished)
+    }
+
+    fn tolerance(&self) -> Option<f64> {
+        (**self).tolerance()
     }
 
     fn cancel(&mut self) {

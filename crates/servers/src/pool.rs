@@ -600,6 +600,11 @@ impl<M> RolloutEngine<M> for ServerPool<M> {
         Ok(done)
     }
 
+    /// A server has shown its weights, and may still sample with other numbers, or come to do so later.
+    fn tolerance(&self) -> Option<f64> {
+        Some(self.settings.tolerance)
+    }
+
     fn cancel(&mut self) {
         self.forget();
     }

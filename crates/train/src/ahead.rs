@@ -14,6 +14,7 @@ use crate::{
     Observer, PromptMemory, Sample, Task, TrainError, Trainer,
     collect::Collection,
     report::{Sampled, Updated},
+    trust::Trust,
 };
 
 /// The groups of a step that were sampled before its turn, by older weights.
@@ -43,6 +44,7 @@ impl<M: PolicyModel> Trainer<M> {
         &mut self,
         step: Step,
         samples: Vec<Sample>,
+        trust: Option<Trust>,
         start: Start,
         observer: &mut dyn Observer,
     ) -> (Result<Updated, TrainError>, Option<Ahead>) {
@@ -62,7 +64,7 @@ impl<M: PolicyModel> Trainer<M> {
         };
         let (updated, ahead) = thread::scope(|scope| {
             let sampling = scope.spawn(sample);
-            let updated = self.update(step, samples, observer);
+            let updated = self.update(step, samples, trust, observer);
             (updated, sampling.join())
         });
         (self.engine, self.source, self.task) = (engine, source, task);

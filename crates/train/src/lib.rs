@@ -50,6 +50,7 @@ mod samples;
 mod sampling;
 mod schedule;
 mod trainer;
+mod trust;
 mod update;
 mod value_loss;
 mod warmup;

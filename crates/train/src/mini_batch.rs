@@ -13,7 +13,7 @@ use crate::{
 pub(crate) struct MiniBatch<'a, M: PolicyModel> {
     pub(crate) trainer: &'a mut Trainer<M>,
     /// The samples of the mini-batch; at least one of them counts.
-    pub(crate) samples: &'a [Sample],
+    pub(crate) samples: Vec<Sample>,
     pub(crate) lr: f64,
     pub(crate) updated: &'a mut Updated,
 }
@@ -29,13 +29,33 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
         let before = self.updated.updates;
         match self.trainer.config.adaptive {
             Some(rule) => {
-                let repeats = repeat(&mut self, &rule)?;
-                self.updated.repeats.push(repeats);
+                if self.updated.trust.is_some() {
+                    let logprobs = self.logprobs()?;
+                    self.refuse(&logprobs);
+                }
+                if self.counts() {
+                    let repeats = repeat(&mut self, &rule)?;
+                    self.updated.repeats.push(repeats);
+                }
             }
             None => {
-                let (report, _) = self.pass()?;
-                self.apply(report)?;
+                let (mut report, _) = self.pass()?;
+                // The pass has the log-probabilities, and nothing has moved yet.
+                if self.updated.trust.is_some()
+                    && self.refuse(&report.seen.logprobs(&self.samples)?)
+                {
+                    self.updated.note_change(&report.metrics);
+                    if self.counts() {
+                        (report, _) = self.pass()?;
+                    }
+                }
+                if self.counts() {
+                    self.apply(report)?;
+                }
             }
+        }
+        if !self.counts() {
+            self.updated.empty += 1;
         }
         if self.updated.updates > before {
             let live = self.samples.iter().filter(|sample| sample.live).count();
@@ -44,10 +64,34 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
         Ok(())
     }
 
+    /// Takes completions out of the loss whose log-probabilities can't be those of the policy. Returns true if there
+    /// are any. `logprobs` has the present ones of each sample.
+    fn refuse(&mut self, logprobs: &[Vec<f32>]) -> bool {
+        let Some(trust) = &self.updated.trust else { return false };
+        let moved = self.updated.updates > 0;
+        let refused = trust.refused(&self.samples, logprobs, moved);
+        for &index in &refused {
+            self.samples[index].live = false;
+        }
+        self.updated.refused += refused.len();
+        !refused.is_empty()
+    }
+
+    /// Tells whether anything counts in the loss.
+    fn counts(&self) -> bool {
+        self.samples.iter().any(|sample| sample.counted() > 0)
+    }
+
+    fn logprobs(&mut self) -> Result<Vec<Vec<f32>>, TrainError> {
+        self.trainer.within_room(&self.samples, |trainer| {
+            trainer.updater.logprobs(&trainer.policy, &self.samples)
+        })
+    }
+
     /// Makes one update of the critic, however many updates the policy would get. The policy's change ends
     /// such updates, and here the policy stands still.
     fn warm_critic(self) -> Result<(), TrainError> {
-        let report = gradients(self.trainer, Moves::Critic, self.samples)?;
+        let report = gradients(self.trainer, Moves::Critic, &self.samples)?;
         let trainer = self.trainer;
         let before = std::mem::replace(&mut trainer.midway, true);
         let moved = trainer.step_critic(report.of_critic, self.updated);
@@ -66,10 +110,10 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     type Pass = UpdateReport;
 
     fn pass(&mut self) -> Result<(UpdateReport, Signals), TrainError> {
-        let report = gradients(self.trainer, Moves::Policy, self.samples)?;
+        let report = gradients(self.trainer, Moves::Policy, &self.samples)?;
         let metric = |name| report.metrics.get(name).unwrap_or(f64::NAN);
         let signals = Signals {
-            advantage: mean_advantage(self.samples),
+            advantage: mean_advantage(&self.samples),
             change: metric("loss/logprob_change"),
             entropy: metric("loss/entropy"),
         };
@@ -79,7 +123,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     fn apply(&mut self, report: UpdateReport) -> Result<bool, TrainError> {
         // These numbers are read while nothing has moved.
         let trained = match self.updated.looks {
-            true => report.seen.read(self.samples)?,
+            true => report.seen.read(&self.samples)?,
             false => self.samples.iter().map(Sample::trained).collect(),
         };
         let trainer = &mut *self.trainer;
@@ -94,7 +138,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
         let (policy, outcome) = match stepped {
             // If a device could not compute a tensor, that comes to light when the tensor is read.
             Err(error) if error.is_out_of_memory() => {
-                trainer.shrink(self.samples, error)?;
+                trainer.shrink(&self.samples, error)?;
                 let (report, _) = self.pass()?;
                 return self.apply(report);
             }
@@ -108,7 +152,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
         let in_a_row = &mut trainer.state.skipped_in_a_row;
         *in_a_row = if outcome.skipped { *in_a_row + 1 } else { 0 };
         if outcome.skipped {
-            self.updated.skipped.push(self.samples.to_vec());
+            self.updated.skipped.push(self.samples.clone());
         } else {
             self.updated.shared += report.shared * report.tokens as f64;
             // Only the first of several updates is recorded, because the others begin where it ended.
@@ -124,10 +168,8 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     }
 
     fn change(&mut self) -> Result<f64, TrainError> {
-        let logprobs = self.trainer.within_room(self.samples, |trainer| {
-            trainer.updater.logprobs(&trainer.policy, self.samples)
-        })?;
-        Ok(mean_change(self.samples, &logprobs))
+        let logprobs = self.logprobs()?;
+        Ok(mean_change(&self.samples, &logprobs))
     }
 }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     LARGEST_CHANGE, Record, Repeats, Sample, adaptive, critic::CriticUpdates, memory::Recalled,
+    trust::Trust,
 };
 
 /// The outcome of sampling a step, in numbers.
@@ -231,6 +232,10 @@ pub(crate) struct Updated {
     pub(crate) shared: f64,
     pub(crate) updates: usize,
     pub(crate) empty: usize,
+    /// The rule for completions of an engine that may give wrong numbers, if it may.
+    pub(crate) trust: Option<Trust>,
+    /// The number of completions that were left out by that rule.
+    pub(crate) refused: usize,
     /// The repeats of each mini-batch, if the number of updates is adaptive.
     pub(crate) repeats: Vec<Repeats>,
     pub(crate) grad_norm: f64,
@@ -251,6 +256,12 @@ impl Updated {
         self.note(metrics, tokens);
         self.updates += 1;
         self.grad_norm += grad_norm;
+    }
+
+    /// Notes how far the engine's log-probabilities are from the trainer's, if nothing was noted before.
+    pub(crate) fn note_change(&mut self, metrics: &Metrics) {
+        self.first_change = self.first_change.or(metrics.get("loss/logprob_change"));
+        self.first_largest = self.first_largest.or(metrics.get(LARGEST_CHANGE));
     }
 
     /// Notes the numbers of a mini-batch from before an update of the policy, or of the critic alone.
@@ -286,6 +297,9 @@ impl Updated {
         }
         if self.updates > 0 {
             metrics.set("update/grad_norm", self.grad_norm / self.updates as f64);
+        }
+        if self.trust.is_some() {
+            metrics.set("rollout/refused", self.refused as f64);
         }
         adaptive::measure(&self.repeats, metrics);
         self.critic.measure(metrics);

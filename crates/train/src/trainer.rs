@@ -22,6 +22,7 @@ use crate::{
     report::{Sampled, Updated},
     reward,
     samples::{leave_out, measure_change, measure_importance, samples_of},
+    trust::Trust,
 };
 
 /// The DAPO loop over a policy. Each of its parts can be exchanged.
@@ -307,6 +308,8 @@ impl<M: PolicyModel> Trainer<M> {
             self.engine.sleep();
         }
         let (samples, measured) = self.samples(&sampled.kept)?;
+        let tolerance = self.engine.tolerance();
+        let trust = tolerance.map(|tolerance| Trust::new(tolerance, &sampled.kept, step));
         let surplus = std::mem::take(&mut sampled.put_aside);
         let records = std::mem::take(&mut sampled.records);
         let mut ahead = None;
@@ -315,10 +318,10 @@ impl<M: PolicyModel> Trainer<M> {
             memory.extend(records.clone());
             let start = Start { surplus, memory, cursor };
             let updated;
-            (updated, ahead) = self.update_and_sample(step, samples, start, observer);
+            (updated, ahead) = self.update_and_sample(step, samples, trust, start, observer);
             updated?
         } else {
-            self.update(step, samples, observer)?
+            self.update(step, samples, trust, observer)?
         };
         self.state.step = step;
         self.state.surplus = surplus;
@@ -461,6 +464,7 @@ impl<M: PolicyModel> Trainer<M> {
         &mut self,
         step: u64,
         samples: Vec<Sample>,
+        trust: Option<Trust>,
         observer: &mut dyn Observer,
     ) -> Result<Updated, TrainError> {
         let began = Instant::now();
@@ -470,7 +474,7 @@ impl<M: PolicyModel> Trainer<M> {
         let count = total.div_ceil(self.config.mini_batch.max(1)).min(units.len());
         let lr = self.policy_lr()?;
         let looks = self.config.look_every > 0 && step.is_multiple_of(self.config.look_every);
-        let mut updated = Updated { lr, looks, ..Updated::default() };
+        let mut updated = Updated { lr, looks, trust, ..Updated::default() };
         observer.begin(Phase::Update, count);
         for index in 0..count {
             let batch =
@@ -478,7 +482,7 @@ impl<M: PolicyModel> Trainer<M> {
             if batch.iter().all(|sample| sample.counted() == 0) {
                 updated.empty += 1;
             } else {
-                MiniBatch { trainer: self, samples: &batch, lr, updated: &mut updated }.learn()?;
+                MiniBatch { trainer: self, samples: batch, lr, updated: &mut updated }.learn()?;
             }
             observer.advance(1);
         }

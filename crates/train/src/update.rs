@@ -137,6 +137,23 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Gives the log-probabilities of each sample's tokens, as [`Updater::logprobs`] does.
+    pub(crate) fn logprobs(&self, samples: &[Sample]) -> Result<Vec<Vec<f32>>, TrainError> {
+        let mut found = vec![Vec::new(); samples.len()];
+        if self.parts.is_empty() {
+            return Ok(found);
+        }
+        let all = self.parts.iter().map(|(_, [logprobs, _])| logprobs.clone()).collect();
+        let mut logprobs = read(Tensor::cat(all, 0))?.into_iter();
+        for &index in self.parts.iter().flat_map(|(indices, _)| indices) {
+            found[index] = vec![0.0; samples[index].completion.len()];
+            for (place, logprob) in samples[index].own().zip(&mut logprobs) {
+                found[index][place] = logprob;
+            }
+        }
+        Ok(found)
+    }
+
     /// Gives the part of each sample in the update, in their order: its ratios to the policy that sampled it,
     /// and its entropies. A sample that does not count has neither.
     ///

@@ -53,6 +53,24 @@ impl<M: PolicyModel> Run<M> {
         errors > 0.0
     }
 
+    /// Tells how many completions were not trained on because of their log-probabilities, and returns true if there
+    /// were any.
+    pub(super) fn explain_refused(&mut self, step: Step, metrics: &Metrics) -> bool {
+        let refused = metrics.get("rollout/refused").unwrap_or(0.0);
+        if refused > 0.0 {
+            let of = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
+            self.note(&format!(
+                "step {step}: {refused} completions were not trained on: the servers' log-probabilities are {:.2e} nats \
+                 from the trainer's in the mean, and up to {:.2e}, but rollout.engine.tolerance = {}. A server \
+                 samples with other numbers than it showed when it got its weights: look at its log, and restart it",
+                of("rollout/logprob_diff_mean"),
+                of("rollout/logprob_diff_max"),
+                self.recipe.rollout.engine.tolerance
+            ));
+        }
+        refused > 0.0
+    }
+
     /// Tells a person if the device had no memory for an update as it was cut.
     pub(super) fn explain_room(&mut self, before: Room) {
         let trainer = &self.wired.trainer;
