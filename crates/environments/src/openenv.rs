@@ -244,6 +244,12 @@ impl Inner {
             match seat.begin(reset) {
                 Ok(answer) => {
                     self.is_well(server);
+                    begins(&answer).map_err(|why| {
+                        let address = &self.servers[server].address;
+                        EnvironmentFailed::Episode(format!(
+                            "{address} answered environment.reset {why}"
+                        ))
+                    })?;
                     seat.plays = true;
                     self.playing.fetch_add(1, Ordering::AcqRel);
                     return Ok((seat, answer));
@@ -540,6 +546,21 @@ impl Game {
     }
 }
 
+/// Tells why an answer to a reset begins no episode. The policy has not acted yet, so nothing can be over, and nothing
+/// was earned. Many environments say so with a reward of 0.
+fn begins(answer: &Answer) -> Result<(), String> {
+    match *answer {
+        Answer { done: true, .. } => {
+            Err("with `done` true, expected an episode in which the policy can act".into())
+        }
+        Answer { reward: Some(reward), .. } if reward != 0.0 => Err(format!(
+            "with a reward of {reward}, expected none before the policy acts: let the environment give it with the \
+             answer to a step"
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Reads a text as a JSON object.
 fn object(text: &str) -> Result<Value, String> {
     let none = |why: String| {
@@ -561,4 +582,23 @@ fn shown(text: &str, key: Option<&Key>) -> String {
         None => text.to_owned(),
     };
     text.chars().take(WORDS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_episode_begins_before_anything_is_over_or_earned() {
+        let begins = |reward: Option<f32>, done: bool| {
+            begins(&Answer { observation: Map::new(), reward, done })
+        };
+        for reward in [None, Some(0.0), Some(-0.0)] {
+            assert_eq!(begins(reward, false), Ok(()));
+            assert!(begins(reward, true).unwrap_err().contains("`done` true"));
+        }
+        for reward in [1.0, -0.5, f32::MIN_POSITIVE] {
+            assert!(begins(Some(reward), false).unwrap_err().contains("before the policy acts"));
+        }
+    }
 }

@@ -43,6 +43,22 @@ pub trait Hearing: Send + Sync {
     /// When there are no such tokens. The error is the reason, in a sentence.
     fn tokens(&self, words: &str, last: Option<TokenId>) -> Result<Vec<TokenId>, String>;
 
+    /// Gives the same as [`Hearing::tokens`], unless there are more than `most` tokens. Then any number of tokens
+    /// above `most` will do, because nobody reads them. An environment's words may be long, and to make tokens of
+    /// all of them may take a second.
+    ///
+    /// # Errors
+    /// As for [`Hearing::tokens`].
+    fn tokens_up_to(
+        &self,
+        words: &str,
+        last: Option<TokenId>,
+        most: usize,
+    ) -> Result<Vec<TokenId>, String> {
+        let _ = most;
+        self.tokens(words, last)
+    }
+
     /// Gives the text that stands between two turns for a person.
     fn between(&self) -> &str {
         ""
@@ -349,6 +365,10 @@ impl<M> RolloutEngine<M> for Conversing<M> {
 
     fn cancel(&mut self) {
         self.forget();
+    }
+
+    fn tolerance(&self) -> Option<f64> {
+        self.engine.tolerance()
     }
 
     fn sleep(&mut self) {

@@ -110,12 +110,13 @@ impl Talk {
             return Ok(Next::End);
         }
         self.completion.finish = FinishReason::Length;
-        let tokens = match hearing.tokens(&heard, ended) {
+        let before = self.completion.tokens.len() - self.completion.count();
+        let left = turns.max_heard_tokens.saturating_sub(before);
+        let tokens = match hearing.tokens_up_to(&heard, ended, left) {
             Ok(tokens) => tokens,
             Err(why) => return Ok(self.fail(why)),
         };
-        let before = self.completion.tokens.len() - self.completion.count();
-        if before + tokens.len() > turns.max_heard_tokens {
+        if tokens.len() > left {
             self.close(Ended::Heard, &heard);
             return Ok(Next::End);
         }
