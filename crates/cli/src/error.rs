@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use firebrick_device::Failure;
 use firebrick_runs::{path_word, resume_command};
 use firebrick_view::ViewError;
 
@@ -151,6 +152,44 @@ pub enum ProgramError {
         /// The number of completions.
         completions: usize,
     },
+    /// The clock's year is no year of a date.
+    #[error("the clock of this machine is after the year 9999")]
+    Clock,
+    /// The system gives less memory than any command needs.
+    #[error(
+        "the address space is limited to {} MiB, expected at least {} MiB",
+        limit >> 20,
+        needed >> 20
+    )]
+    Memory {
+        /// The limit in bytes.
+        limit: u64,
+        /// The number of bytes that are needed.
+        needed: u64,
+    },
+    /// A variable asks for so many threads that nothing would get done.
+    #[error(
+        "{variable} asks for {threads} threads, and this machine runs {at_once} at once: expected at most {most}"
+    )]
+    ManyThreads {
+        /// The environment variable.
+        variable: &'static str,
+        /// The number that it asks for.
+        threads: usize,
+        /// The number of threads that run at once.
+        at_once: usize,
+        /// The largest number that is allowed.
+        most: usize,
+    },
+    /// The system gives no threads.
+    #[error("the threads that compute can't be started: {problem}")]
+    NoThreads {
+        /// The problem in the system's words.
+        problem: String,
+    },
+    /// The program met a case that it does not know.
+    #[error("the program failed: {0}")]
+    Panic(Failure),
     /// The export is not possible.
     #[error("can't export to {}: {problem}", out.display())]
     Export {
@@ -290,6 +329,20 @@ impl ProgramError {
             ProgramError::NoSuchRow { .. } => {
                 "a row without an id is called FILE:LINE, such as answers.jsonl:17".into()
             }
+            ProgramError::Clock => "set the clock, for example with `date`".into(),
+            ProgramError::Memory { .. } => {
+                "raise the limit (`ulimit -v unlimited`, or the memory that the batch system was asked for)".into()
+            }
+            ProgramError::ManyThreads { variable, at_once, .. } => {
+                format!("leave {variable} out, or set it to {at_once}")
+            }
+            ProgramError::NoThreads { .. } => FEW_THREADS.into(),
+            ProgramError::Panic(failure) if of_limits(&failure.message) => FEW_THREADS.into(),
+            ProgramError::Panic(_) => {
+                "this is a fault of the program: please report it with the command and its input. A run goes on from \
+                 its last checkpoint with --resume. RUST_BACKTRACE=1 shows where it happened"
+                    .into()
+            }
             ProgramError::Export { .. } => return None,
         })
     }
@@ -299,10 +352,30 @@ impl ProgramError {
     pub fn exit_code(&self) -> u8 {
         match self {
             ProgramError::Library(error) => error.exit_code(),
-            ProgramError::NothingJudged { .. } => 1,
+            ProgramError::NothingJudged { .. }
+            | ProgramError::Clock
+            | ProgramError::Memory { .. }
+            | ProgramError::NoThreads { .. }
+            | ProgramError::Panic(_) => 1,
             _ => 2,
         }
     }
+}
+
+/// The advice for a system that gives no more threads or memory.
+const FEW_THREADS: &str = "the system gives no more threads: raise its limits (`ulimit -u` for threads, `ulimit -v` for \
+                           memory, `pids.max` of a container), or set RAYON_NUM_THREADS to fewer threads";
+
+/// Tells whether a panic says that the system gave no thread. The words are those of the standard library and of
+/// rayon.
+fn of_limits(panic: &str) -> bool {
+    [
+        "failed to spawn thread",
+        "thread pool has not been initialized",
+        "Resource temporarily unavailable",
+    ]
+    .iter()
+    .any(|words| panic.contains(words))
 }
 
 /// Tells why there is no run at a path.

@@ -27,6 +27,7 @@ mod error;
 mod glob;
 pub mod inspect;
 mod json;
+pub mod limits;
 mod machine;
 mod message;
 mod names;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Parser;
-use firebrick_cli::{Message, ProgramError, commands::Arguments};
+use firebrick_cli::{Message, ProgramError, commands::Arguments, limits};
 use firebrick_core::printable_lines;
 use miette::MietteHandlerOpts;
 
@@ -16,9 +16,13 @@ fn main() -> ExitCode {
         Err(error) => return say(&error),
     };
     firebrick_device::keep_panics_quiet();
-    match arguments.command.run() {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => fail(error),
+    // A panic is a fault of the program, or a limit of the system that a library did not expect. It is told as any
+    // other error is.
+    let run = || limits::make_ready().and_then(|()| arguments.command.run());
+    match firebrick_device::guard(run) {
+        Ok(Ok(code)) => ExitCode::from(code),
+        Ok(Err(error)) => fail(error),
+        Err(panic) => fail(ProgramError::Panic(panic)),
     }
 }
 

@@ -674,7 +674,18 @@ impl Error {
 /// error as a value, but every one has its words in the text.
 fn of_system(text: &str) -> Option<&'static str> {
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if says(&["No space left on device", "not enough space on the disk", "disk is full"]) {
+    // SQLite has one word for everything that the system refuses to write.
+    if says(&["File too large"]) || says(&["disk I/O error"]) && limits_files() {
+        Some(
+            "a limit on the size of files was met: raise it (`ulimit -f unlimited`, or the batch system's setting); a \
+             run then goes on with --resume",
+        )
+    } else if says(&["Resource temporarily unavailable"]) {
+        Some(
+            "the system gives no more threads: raise its limits (`ulimit -u` for threads, `ulimit -v` for memory, \
+             `pids.max` of a container); a run then goes on with --resume",
+        )
+    } else if says(&["No space left on device", "not enough space on the disk", "disk is full"]) {
         Some(
             "free some space; a run then goes on with --resume. Each folder in a run's checkpoints/ is a \
              whole model, and checkpoint.keep says how many stay",
@@ -690,6 +701,18 @@ fn of_system(text: &str) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// Tells whether the system limits the size of files.
+fn limits_files() -> bool {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, getrlimit};
+
+        getrlimit(Resource::Fsize).current.is_some()
+    }
+    #[cfg(not(unix))]
+    false
 }
 
 /// Names the model of a folder, which is empty for a new model.
@@ -713,6 +736,8 @@ mod tests {
         if cfg!(target_os = "linux") {
             assert!(help(28).unwrap().contains("--resume"));
             assert!(help(13).unwrap().contains("--runs"));
+            assert!(help(27).unwrap().contains("ulimit -f"));
+            assert!(help(11).unwrap().contains("ulimit -u"));
             let error = std::io::Error::from_raw_os_error(13);
             let read =
                 RunError::File { action: "read", path: "step-000003/state.json".into(), error };

@@ -15,6 +15,7 @@ use std::{
         atomic::AtomicBool,
         mpsc::{Receiver, Sender, channel},
     },
+    time::SystemTime,
 };
 
 use burn::tensor::Device;
@@ -420,8 +421,15 @@ fn verifier(
 }
 
 /// Returns today's date, which chat templates may print. Only this function reads the clock's date.
+/// If the clock is beyond all dates, this is the last one.
 pub fn now() -> DateTime {
-    jiff::Zoned::now().datetime()
+    date_of(SystemTime::now()).unwrap_or(DateTime::MAX)
+}
+
+/// Returns the local date at a time; `None` if no date is so late or so early.
+pub fn date_of(time: SystemTime) -> Option<DateTime> {
+    let time = jiff::Timestamp::try_from(time).ok()?;
+    Some(time.to_zoned(jiff::tz::TimeZone::system()).datetime())
 }
 
 /// The folder inside a checkpoint for everything that is not the model.

@@ -211,6 +211,10 @@ pub(super) fn interrupted(bars: Option<Bars>) -> Arc<AtomicBool> {
 }
 
 fn watch_for_interrupts(flag: Arc<AtomicBool>, bars: Option<Bars>) -> Arc<AtomicBool> {
+    // A limit on the processor's time ends the program too, but it comes with a last grace.
+    #[cfg(unix)]
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXCPU, flag.clone());
+
     let seen = flag.clone();
     let mut terminal = bars.map(Terminal::plain);
     let mut first = None;

@@ -75,14 +75,18 @@ pub(crate) const CASES: &[Case] = &[
         }
     }),
     case(
-        &["reward={kind='command',program=['sh','judge.sh','sleepy'],time_limit=1.5}"],
+        &[
+            "reward={kind='command',program=['sh','judge.sh','sleepy'],time_limit=1.5}",
+            "reward.restarts=1000",
+            "reward.max_errors=1.0",
+        ],
         LETTERS,
         FEW,
         |run| {
             let done = run.completions();
             assert!(done.iter().any(|done| done.text.contains('h')));
             for done in done {
-                assert_eq!(done.verdict == "over_budget", done.text.contains('h'), "{}", done.text);
+                assert_eq!(done.verdict == "error", done.text.contains('h'), "{}", done.text);
             }
         },
     ),
