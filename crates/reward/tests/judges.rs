@@ -59,7 +59,8 @@ fn wait_until(mut done: impl FnMut() -> bool) -> bool {
 fn held() -> (usize, usize) {
     let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
     let of_verifiers = threads.filter(|thread| {
-        fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.starts_with("verifier"))
+        fs::read_to_string(thread.path().join("comm"))
+            .is_ok_and(|name| name.starts_with("verifier"))
     });
     (of_verifiers.count(), fs::read_dir("/proc/self/fd").unwrap().count())
 }
@@ -141,6 +142,31 @@ fn what_a_judge_started_ends_with_the_verifier() {
 }
 
 #[test]
+fn of_several_copies_the_last_takes_the_orphans_of_all() {
+    let _alone = alone();
+    adopt_orphans();
+    let nap = "sleep 98173.5";
+    let script = r#"env -i PATH="$PATH" setsid sh -c 'NAP >/dev/null 2>&1 </dev/null & exit 0'
+        while read -r line; do
+            id=${line#*:}
+            sleep 0.3
+            echo "{\"id\": ${id%%,*}, \"score\": 1}"
+        done"#;
+    let program = ["sh", "-c", &script.replace("NAP", nap)].map(str::to_owned).to_vec();
+    let options = CommandOptions { program, processes: 2, ..CommandOptions::default() };
+    let judge = Command::new(options).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| assert_eq!(score(&judge).verdict, Verdict::Right));
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    assert!(wait_until(|| !naps(nap).is_empty()));
+    drop(judge);
+    assert!(naps(nap).is_empty(), "{:?}", naps(nap));
+}
+
+#[test]
 fn an_answer_before_the_end_is_an_answer() {
     let _alone = alone();
     for end in ["exit 1", "kill -KILL $$", "sleep 98223.5 & exit 1"] {
@@ -193,6 +219,11 @@ fn what_a_judge_started_ends_with_a_killed_run() {
         (3, "NAP & setsid NAP & NAP"),
         (2, "setsid sh -c 'NAP & exit 0'; NAP"),
         (2, "env -i PATH=\"$PATH\" setsid NAP & trap '' TERM; NAP; NAP"),
+        // It ends with its stdin, and so with the run, at the same time as the guard looks.
+        (
+            2,
+            "setsid NAP & env -i PATH=\"$PATH\" setsid NAP & while read -r line; do :; done; sleep 0.001",
+        ),
     ] {
         let mut run = System::new(std::env::current_exe().unwrap())
             .args(["--exact", "run_to_be_killed", "--ignored"])

@@ -56,6 +56,8 @@ const SCRIPT: &str = r#"
         done
     }
 
+    # A program whose stdin has ended is about to end too, and its children would be nobody's.
+    [ "$leader" ] && kill -s STOP -- "-$leader"
     [ "$leader" ] && doomed=$(below)
     round=0
     while [ $round -lt 50 ]; do

@@ -58,6 +58,10 @@ pub(super) fn programs() -> MutexGuard<'static, BTreeMap<u32, Option<u32>>> {
     PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The time at which the first program was started. Children that are older were there before, such as those of a
+/// shell that has become this process.
+static FIRST: AtomicU64 = AtomicU64::new(u64::MAX);
+
 /// True if orphans become children of this process.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
 
@@ -83,6 +87,7 @@ impl Kin {
     /// Finds out when `program` was started. It must not be waited for yet.
     pub(super) fn of(program: u32, mark: Mark) -> Self {
         let since = process(program).map_or(0, |process| process.since);
+        FIRST.fetch_min(since, Ordering::Relaxed);
         Kin { program, mark, since }
     }
 
@@ -118,21 +123,22 @@ impl Kin {
         let alone = programs.keys().all(|program| *program == self.program);
         let takes_orphans = alone && ADOPTS.load(Ordering::Relaxed);
         let own = std::process::id();
-        let young = || all.iter().filter(|it| it.since >= self.since && it.id != own);
-        let mut members: BTreeSet<u32> = young()
-            .filter(|it| {
-                it.group == self.program
+        // An orphan may be that of an earlier program. Nothing else here is older than the program.
+        let is_own = |it: &&Process| {
+            it.since >= self.since
+                && (it.group == self.program
                     || it.id == self.program
-                    || (takes_orphans && is_orphan(it, programs))
-                    || has_mark(it.id, &self.mark)
-            })
-            .map(|it| it.id)
-            .collect();
+                    || has_mark(it.id, &self.mark))
+        };
+        let is_taken = |it: &&Process| takes_orphans && is_orphan(it, programs);
+        let others = || all.iter().filter(|it| it.id != own);
+        let members = others().filter(|it| is_taken(it) || is_own(it));
+        let mut members: BTreeSet<u32> = members.map(|it| it.id).collect();
 
         // A process that has ended has no children any more, so only living ones lead to others.
         loop {
             let before = members.len();
-            let children = young().filter(|it| members.contains(&it.parent)).map(|it| it.id);
+            let children = others().filter(|it| members.contains(&it.parent)).map(|it| it.id);
             let children: Vec<u32> = children.collect();
             members.extend(children);
             if members.len() == before {
@@ -147,9 +153,10 @@ impl Kin {
 /// Tells whether a process is a child of this one that was not started by it: this process starts none in groups of
 /// their own but programs and guards.
 fn is_orphan(process: &Process, programs: &BTreeMap<u32, Option<u32>>) -> bool {
-    let Process { id, parent, group, .. } = *process;
+    let Process { id, parent, group, since, .. } = *process;
     let known = programs.iter().any(|(program, guard)| *program == id || *guard == Some(id));
-    parent == std::process::id() && !known && number(group) != Some(getpgrp())
+    let is_young = since >= FIRST.load(Ordering::Relaxed);
+    parent == std::process::id() && is_young && !known && number(group) != Some(getpgrp())
 }
 
 /// Waits for adopted orphans that have ended. Otherwise their numbers would be taken for as long as this process
