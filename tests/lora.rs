@@ -260,12 +260,13 @@ fn an_adapter_is_beside_the_modules_that_its_file_selects() {
     };
     let all = beside(&with(json!({})).unwrap());
     assert!(all.len() >= 14, "{all:?}");
-    let some = |wanted: &dyn Fn(&str) -> bool| -> BTreeSet<String> {
+    type Wanted<'a> = &'a dyn Fn(&str) -> bool;
+    let some = |wanted: Wanted| -> BTreeSet<String> {
         all.iter().filter(|name| wanted(name)).cloned().collect()
     };
     let of_layer = |name: &str| name.starts_with("1.");
     let queries = |name: &str| name.ends_with(".q_proj");
-    let cases: [(Value, &dyn Fn(&str) -> bool); 9] = [
+    let cases: [(Value, Wanted); 9] = [
         (json!({ "layers_to_transform": [1] }), &of_layer),
         (json!({ "layers_to_transform": 1, "layers_pattern": "layers" }), &of_layer),
         (json!({ "layers_to_transform": [1, 70], "layers_pattern": ["h", "layers"] }), &of_layer),
