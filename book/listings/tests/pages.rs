@@ -202,8 +202,8 @@ fn the_page_of_metrics_names_every_metric() {
         assert!(page.contains(&format!("| `{name}` |")), "book/src/metrics.md lacks `{name}`");
     }
     // The page has no other metrics, but for these. The first eight are the program's and not the step's. The
-    // next is that of a reward model, which takes a checkpoint. The last two are missing because a new model
-    // gets nothing right and says nothing twice.
+    // next is that of a reward model, which takes a checkpoint, and the one behind it takes servers. The last two
+    // are missing because a new model gets nothing right and says nothing twice.
     for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
         let name = row.split('`').next().unwrap_or_default();
         let elsewhere = [
@@ -216,6 +216,7 @@ fn the_page_of_metrics_names_every_metric() {
             "eval/NAME/majority",
             "eval/NAME/pass_at_K",
             "reward/part/score",
+            "rollout/refused",
             "rollout/length_right",
             "observe/accuracy_with",
         ]
