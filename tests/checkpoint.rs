@@ -444,7 +444,7 @@ fn what_is_saved_as_it_was_has_the_same_bytes() {
     }
 }
 
-/// Makes bf16 of f32 bytes. What it loses is lost before anything is compared.
+/// Makes bf16 of f32 bytes. The digits that it loses are lost before anything is compared.
 fn in_bf16(bytes: &[u8]) -> Vec<u8> {
     bytes.chunks(4).flat_map(|value| value[2..].to_vec()).collect()
 }
@@ -579,7 +579,7 @@ fn each_tensor_keeps_its_format() {
         let tensor = tensors.0.get_mut("model.layers.0.mlp.up_proj.weight").unwrap();
         (tensor.dtype, tensor.bytes) = ("BF16".into(), in_bf16(&tensor.bytes));
     });
-    // Of the three matrices that are one parameter here, each has its own format.
+    // Three matrices that are one parameter here have three formats.
     let qwen2 = Folder::of("qwen2-bf16");
     qwen2.tensors(|tensors| {
         let tensor = tensors.0.get_mut("model.layers.1.self_attn.k_proj.weight").unwrap();

@@ -139,7 +139,7 @@ fn further_blocks_are_left_out() {
     assert!(Inspection::of(&path).faults.is_empty(), "{:?}", Inspection::of(&path).faults);
 }
 
-/// What no model here computes, and what contradicts itself, is refused by the name of its key or tensor.
+/// A key or tensor that no model here computes, or that contradicts another, is refused by its name.
 #[test]
 fn what_a_file_can_not_mean_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();

@@ -174,7 +174,7 @@ fn interop_adapters_of_models_that_see_pictures_move_them_in_peft() {
     }
 }
 
-/// What peft makes is read here and written again, and computes the same there each time.
+/// Adapters that peft makes are read here and written again, and compute the same there each time.
 #[test]
 fn interop_adapters_of_peft_are_read_and_written_again() {
     let Some(transformers) = Transformers::find() else { return };

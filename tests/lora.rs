@@ -231,7 +231,7 @@ fn an_adapter_beside_a_model_that_sees_pictures_is_read_by_any_names() {
     }
 }
 
-/// What PEFT passes over because of the adapter's own fields adds nothing here either.
+/// Tensors that PEFT passes over because of the adapter's own fields add nothing here either.
 #[test]
 fn an_adapter_is_beside_the_modules_that_its_file_selects() {
     let base = load(Path::new("fixtures/qwen2-f32"), &Device::flex()).unwrap();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::{DecoderConfig, family::Piece};
 
-/// Where a class of `transformers` keeps the text model.
+/// The place of the text model in a class of `transformers`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TextPlace {
     /// The class is the text model alone.

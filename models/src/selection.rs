@@ -10,7 +10,7 @@ use crate::{Lora, names::TextPlace, pattern::Pattern};
 /// is saved again keeps them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
-    /// Where the class that the adapter was made for keeps the text model. The fields and the patterns of ranks are
+    /// The place of the text model in the class that the adapter was made for. The fields and the patterns of ranks are
     /// about that class's names.
     pub(crate) place: TextPlace,
     /// A list of names, or one pattern.

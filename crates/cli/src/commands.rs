@@ -208,7 +208,7 @@ fn print(text: &str) -> Result<(), ProgramError> {
 
 fn written(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout();
-    // Whatever is printed may quote a stranger. JSON stays the same JSON.
+    // Every text may quote a stranger. JSON stays the same JSON.
     out.write_all(printable_lines(text).as_bytes())?;
     out.flush()
 }

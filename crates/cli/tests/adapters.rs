@@ -252,7 +252,7 @@ fn an_adapter_is_trained_on() {
     );
 }
 
-/// Whatever `generate` and `export` refuse in a folder, `inspect` names it too.
+/// If `generate` or `export` refuses something in a folder, `inspect` names it too.
 #[test]
 fn inspect_and_generate_agree_on_a_folder() {
     let place = with_base("qwen2-f32");

@@ -217,7 +217,7 @@ fn a_run_shows_no_file_from_elsewhere_and_waits_for_none() {
     assert!(look().contains("larger than 1048576 bytes"));
     place.write("runs/a/recipe.toml", &whole);
 
-    // Whatever a run's folder holds beside it.
+    // The other files of a run's folder.
     for name in ["summary.json", "run.db-wal", "run.db"] {
         let file = format!("runs/a/{name}");
         let aside = fs::read(place.path(&file)).ok();

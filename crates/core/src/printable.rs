@@ -95,7 +95,7 @@ mod tests {
             safe,
             "\\u001b]0;title\\u0007\\u009b2J\\u0085\\u202e\\u2069\\u2028\\ufeff\\udb40\\udc41\\r\\u0000é火\u{200d}"
         );
-        // What is safe stays, so a text may pass twice.
+        // A safe text stays as it is, so it may pass twice.
         assert_eq!(printable(&safe), safe);
         assert!(
             (0..=0x10_ffff).filter_map(char::from_u32).filter(|c| c.is_control()).all(is_unseen)

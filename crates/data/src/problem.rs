@@ -444,7 +444,7 @@ mod tests {
             let problem = problem(json!({"prompt": text, "answer": 4}), &ColumnNames::default());
             assert_eq!(problem.unwrap().question, Question::Text(text.into()));
         }
-        // What a tool was asked and what it answered is left as it is.
+        // Questions to a tool and its answers are left as they are.
         let call =
             json!({"role": "assistant", "content": null, "tool_calls": [{"arguments": {"n": 1}}]});
         let result = json!({"role": "tool", "content": {"sum": [4]}});

@@ -33,7 +33,7 @@ impl Row {
         self.fields.get(column).or_else(|| {
             let mut names = column.split('.');
             let first = self.fields.get(names.next()?)?;
-            // What is inside of null is null too.
+            // A field of null is null too.
             names.try_fold(
                 first,
                 |value, name| if value.is_null() { Some(value) } else { value.get(name) },

@@ -178,7 +178,7 @@ fn a_lie_about_some_groups_costs_these_alone() {
         let (heard, _) = run(place.path(), name, TOLERANCE, lie, |id| id % 2 == 0);
         let (refused, updates) = (heard.sum("rollout/refused"), heard.sum("update/count"));
         assert!(refused > 0.0 && updates > 0.0, "{name}: {refused} refused, {updates} updates");
-        // What was trained on is near the trainer's numbers, or as near as the step's own updates leave it.
+        // All that was trained on is near the trainer's numbers, or as near as the step's own updates leave it.
         assert!(heard.sum("loss/logprob_change") < 1.0, "{name}");
     }
 }

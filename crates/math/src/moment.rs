@@ -1,6 +1,6 @@
 //! Days and times of day.
 
-/// A day or a time of day. What only one side says does not count: a year, or the half of the day.
+/// A day or a time of day. A year or the half of the day does not count if only one side says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
     Day {

@@ -1,5 +1,6 @@
 //! Programs that judge, and what they leave behind: nothing, in whatever way they end.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
 use std::{
     fs::{self, OpenOptions},
@@ -191,7 +192,7 @@ fn nobody_who_holds_a_pipe_holds_a_thread() {
     };
     let ends = [end(0, false), end(1, true), end(2, true)];
     // The request does not fit into the pipe, so its writer waits too.
-    let long = Completion::of_text(&"long ".repeat(1 << 20));
+    let long = Completion::of_text("long ".repeat(1 << 20));
     assert_eq!(judge.score(&Prompt::default(), &long).verdict, Verdict::Error);
     drop(judge);
     let after = (before.0, before.1 + ends.len());

@@ -100,7 +100,7 @@ impl RunFolder {
     /// tells.
     ///
     /// # Errors
-    /// When one was removed, moved away or replaced. Whatever is written from then on would be lost.
+    /// When one was removed, moved away or replaced. Everything that is written from then on would be lost.
     pub fn check(&self) -> Result<(), RunError> {
         if identity(fs::metadata(self.path.join(LOCK))) != identity(self.held.metadata()) {
             return Err(RunError::Gone { path: self.path.clone() });

@@ -157,7 +157,7 @@ mod tests {
         let now = [vec![-1.0; 3]];
         assert!(trust.refused(&[sample(0, 3, -1.2)], &now, false).is_empty());
         assert_eq!(trust.refused(&[sample(0, 3, -3.0)], &now, false), [0]);
-        // What does not count can't be refused.
+        // A sample that does not count can't be refused.
         let dead = Sample { live: false, ..sample(0, 3, -9998.0) };
         assert!(trust.refused(&[dead], &[Vec::new()], false).is_empty());
     }

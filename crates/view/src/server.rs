@@ -232,7 +232,7 @@ impl Caller {
     /// time.
     fn room(&self, bytes: usize) -> Option<Room> {
         self.callers.wait_for(self.id, |_| {
-            // Whoever holds the list of connections is the only one who takes room.
+            // Only one thread at a time holds the list of connections and takes room.
             let taken = self.callers.bytes.load(Ordering::Relaxed);
             let fits = taken == 0 || taken.saturating_add(bytes) <= BYTES;
             fits.then(|| {
@@ -519,7 +519,7 @@ mod tests {
                 assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
                 drop(silent);
             }
-            // Who reads gets everything.
+            // A client that reads gets everything.
             assert!(whole(ask(&watched, "index")).len() > 30 << 20);
             drop((slow, end));
         });

@@ -24,7 +24,7 @@ pub(super) fn is_tied(folder: &Path, config: &DecoderConfig) -> Result<bool, Che
     if !config.tied || is_gguf(folder) {
         return Ok(config.tied);
     }
-    // The weights may be missing or damaged. Whoever reads them says so.
+    // The weights may be missing or damaged. Their reader says so.
     let Ok(shards) = Shards::open(folder) else { return Ok(true) };
     let (Some(embedding), Some(head)) = (shards.find(EMBEDDING), shards.find(HEAD)) else {
         return Ok(true);

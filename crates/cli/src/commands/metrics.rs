@@ -225,7 +225,7 @@ fn closed(source: std::io::Error) -> ProgramError {
     Error::File { path: STDOUT.into(), source }.into()
 }
 
-/// Writes a name as a field of CSV (RFC 4180) that no spreadsheet takes for a formula. Where a comma is the decimal
+/// Writes a name as a field of CSV (RFC 4180) that no spreadsheet takes for a formula. If a comma is the decimal
 /// point, spreadsheets part fields at semicolons, and quotes inside of a field don't keep them from it.
 fn csv(name: &str) -> String {
     let mut field = String::new();

@@ -137,7 +137,7 @@ impl Forms {
             ["{reference}", "\\boxed{{reference}}", "Answer: {reference}", "#### {reference}"];
         let mut forms: Vec<String> = own.into_iter().chain(usual.map(String::from)).collect();
 
-        // Where an answer has thoughts before it, they have to end.
+        // If an answer has thoughts before it, they have to end.
         let after_thinking =
             matches!(kind, RewardKind::Math { extraction: Extraction::AfterThinking, .. });
         if after_thinking

@@ -107,7 +107,7 @@ struct Words {
     end: usize,
     /// True if a single letter in it is a word, as in `\text{…}`.
     lone_letters: bool,
-    /// True if the brace at its end is its own. That of `{\rm m}` belongs to the group around it.
+    /// True if the brace at its end is its own. The brace of `{\rm m}` belongs to the group around it.
     braced: bool,
 }
 

@@ -251,7 +251,7 @@ impl Parser<'_> {
     }
 }
 
-/// What was read of a unit.
+/// The part of a unit that was read.
 #[derive(Default)]
 struct Read {
     /// The factors of words that multiply the number: `5 million`.

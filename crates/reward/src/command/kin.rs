@@ -1,7 +1,7 @@
 //! The processes that a program started, found and ended.
 //!
-//! What a program started may leave it in many ways: by a group or a session of its own, or by a parent that ends
-//! first. So no single bond holds all of it. A process belongs to a program
+//! A process may leave the program that started it in many ways: by a group or a session of its own, or by a parent
+//! that ends first. So no single bond holds all of it. A process belongs to a program
 //!
 //! - if it is in the program's group,
 //! - if it descends from the program, or from another that belongs to it,
@@ -50,7 +50,7 @@ impl Mark {
     }
 }
 
-/// The programs that run now, each with its guard. Whoever starts a program holds the list meanwhile, so that nobody
+/// The programs that run now, each with its guard. The list is held while a program is started, so that nobody
 /// takes the new processes for orphans.
 static PROGRAMS: Mutex<BTreeMap<u32, Option<u32>>> = Mutex::new(BTreeMap::new());
 
@@ -97,7 +97,7 @@ impl Kin {
         let until = Instant::now() + PATIENCE;
         let mut pause = Duration::from_millis(1);
         loop {
-            // What is started after this look is found by the next one.
+            // A process that is started after this look is found by the next one.
             let programs = programs();
             let all = processes();
             let members = self.members(&all, &programs);

@@ -376,7 +376,7 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(10));
         }
 
-        // What a user adds for himself is no matter.
+        // Tables that users add for themselves are no matter.
         let folder = tempfile::tempdir().unwrap();
         let path = record(folder.path());
         change(
@@ -468,7 +468,7 @@ mod tests {
         };
         if let Some(folder) = std::env::var_os(FOLDER) {
             let folder = Path::new(&folder);
-            // What a killed run has written last is in the log alone.
+            // The last numbers of a killed run are in the log alone.
             for name in NAMES {
                 assert_eq!(read(&folder.join(name)).unwrap(), [(1, 0.5)], "{name}");
             }

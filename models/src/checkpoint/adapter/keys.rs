@@ -16,7 +16,7 @@ pub(super) struct Keys {
     pub(super) matrices: BTreeMap<String, [Option<String>; 2]>,
     /// The names of the matrices that were trained whole, by those of [`Lora::WHOLE`].
     pub(super) whole: BTreeMap<&'static str, String>,
-    /// Where that class keeps the text model.
+    /// The place of the text model in that class.
     pub(super) place: TextPlace,
     /// The tensors that do nothing for text: they are of the part that sees, or are needed only by PEFT's training.
     pub(super) left_out: Vec<String>,

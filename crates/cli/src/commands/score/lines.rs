@@ -75,7 +75,7 @@ impl Source {
             let reader = Box::new(BufReader::new(io::stdin()));
             return Ok(Source { name: Path::new("standard input").into(), reader, line: 0 });
         }
-        // What the shell has opened has a writer. Another pipe may have none, and a device may have no end.
+        // A file that the shell has opened has a writer. Another pipe may have none, and a device may have no end.
         let is_open = ["/dev/stdin", "/dev/fd", "/proc"].iter().any(|open| path.starts_with(open));
         let open = || {
             let metadata = fs::metadata(path)?;
