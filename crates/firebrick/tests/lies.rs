@@ -152,10 +152,13 @@ fn true_numbers_are_all_trained_on() {
     assert_eq!((checked.sum("rollout/refused"), checked.note()), (0.0, None));
 }
 
+/// The log-probability that a server says in place of its own.
+type Lie = fn(f32) -> f32;
+
 #[test]
 fn nothing_is_learnt_from_a_server_that_lies_about_everything() {
     let place = tempfile::tempdir().unwrap();
-    let lies: [(&str, fn(f32) -> f32); 4] = [
+    let lies: [(&str, Lie); 4] = [
         ("impossible", |_| -9998.0),
         ("certain", |_| 0.0),
         ("flattered", |it| it / 2.0),
@@ -173,7 +176,7 @@ fn nothing_is_learnt_from_a_server_that_lies_about_everything() {
 #[test]
 fn a_lie_about_some_groups_costs_these_alone() {
     let place = tempfile::tempdir().unwrap();
-    let lies: [(&str, fn(f32) -> f32); 2] = [("impossible", |_| -9998.0), ("certain", |_| 0.0)];
+    let lies: [(&str, Lie); 2] = [("impossible", |_| -9998.0), ("certain", |_| 0.0)];
     for (name, lie) in lies {
         let (heard, _) = run(place.path(), name, TOLERANCE, lie, |id| id % 2 == 0);
         let (refused, updates) = (heard.sum("rollout/refused"), heard.sum("update/count"));

@@ -92,7 +92,7 @@ pub(super) fn leads_to(before: &str) -> bool {
 
 /// Tells whether a command, written without its backslash, relates or joins two sides.
 fn is_operator(command: &str) -> bool {
-    const NAMES: [&str; 36] = [
+    const NAMES: [&str; 35] = [
         "approx",
         "backslash",
         "cap",
@@ -115,7 +115,6 @@ fn is_operator(command: &str) -> bool {
         "mapsto",
         "ne",
         "neq",
-        "notin",
         "parallel",
         "perp",
         "pm",
@@ -131,7 +130,10 @@ fn is_operator(command: &str) -> bool {
         "to",
     ];
     let end = command.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(command.len());
-    NAMES.contains(&command[..end].to_ascii_lowercase().as_str())
+    let name = command[..end].to_ascii_lowercase();
+
+    // A relation's negation begins with `not`.
+    name.starts_with("not") || NAMES.contains(&name.as_str())
 }
 
 const OPERATORS: &str = "=+^≤≥≠≈∈∪∩⊂⊆→×·±";
