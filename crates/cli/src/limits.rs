@@ -24,6 +24,7 @@ pub fn make_ready() -> Result<(), ProgramError> {
 
 /// The address space that the program needs to start its threads and to read a small model. The quickstart runs with
 /// `ulimit -v 220000` on two cores, and gets no memory with 180000.
+#[cfg(unix)]
 const ADDRESS_SPACE: u64 = 256 << 20;
 
 /// Fails if the address space is limited to less than any command needs. Without memory the program is aborted, and
