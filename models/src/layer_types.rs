@@ -163,9 +163,10 @@ pub(crate) fn slide(
     sliding: impl Fn(usize) -> bool,
 ) {
     for (layer, kind) in config.kinds.iter_mut().enumerate() {
-        *kind = match sliding(layer) {
-            true => LayerKind { window, turn: Turn::Local, ..*kind },
-            false => LayerKind { window: None, turn: Turn::Rope, ..*kind },
+        *kind = if sliding(layer) {
+            LayerKind { window, turn: Turn::Local, ..*kind }
+        } else {
+            LayerKind { window: None, turn: Turn::Rope, ..*kind }
         };
     }
 }

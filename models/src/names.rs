@@ -112,9 +112,10 @@ pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(String, us
 /// Lists every projection that may have an adapter, with its numbers of inputs and outputs.
 pub(crate) fn adaptable(config: &DecoderConfig) -> impl Iterator<Item = (String, [usize; 2])> + '_ {
     config.kinds.iter().enumerate().flat_map(move |(layer, kind)| {
-        let mut paths = match kind.recurrent {
-            true => vec!["delta.input", "delta.output"],
-            false => vec!["attention.qkv", "attention.output"],
+        let mut paths = if kind.recurrent {
+            vec!["delta.input", "delta.output"]
+        } else {
+            vec!["attention.qkv", "attention.output"]
         };
         if !kind.sparse {
             paths.extend(["gate_up", "down"]);

@@ -260,10 +260,8 @@ impl Rope {
         }
 
         let theta = fields.number_or("rope_theta", theta)?;
-        let context = match fields.0.contains_key(ORIGINAL) {
-            true => Some(fields.size(ORIGINAL)?),
-            false => None,
-        };
+        let context =
+            if fields.0.contains_key(ORIGINAL) { Some(fields.size(ORIGINAL)?) } else { None };
         let share = fields.number_or("partial_rotary_factor", share)?;
         Rope::of(&Fields(&parameters), max_position_embeddings, context, (theta, share))
     }
@@ -307,9 +305,10 @@ impl Rope {
 
         let read = |parameters, theta| {
             let rope = Rope::of(&Fields(&parameters), max_position_embeddings, None, (theta, 1.0))?;
-            match rope.share == 1.0 && fields.number_or("partial_rotary_factor", 1.0)? == 1.0 {
-                true => Ok(rope),
-                false => Err(not_implemented("partial_rotary_factor")),
+            if rope.share == 1.0 && fields.number_or("partial_rotary_factor", 1.0)? == 1.0 {
+                Ok(rope)
+            } else {
+                Err(not_implemented("partial_rotary_factor"))
             }
         };
         Ok([read(full, theta)?, read(windowed, local)?])
@@ -348,9 +347,10 @@ impl Rope {
             }),
             Some(Some("yarn")) => {
                 // The field may be null, but it has to be there.
-                let factor = match parameters.0.contains_key("factor") {
-                    true => factor()?,
-                    false => parameters.number("factor")?,
+                let factor = if parameters.0.contains_key("factor") {
+                    factor()?
+                } else {
+                    parameters.number("factor")?
                 };
                 RopeScaling::Yarn(Yarn {
                     factor,

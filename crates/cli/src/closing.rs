@@ -73,7 +73,8 @@ pub(crate) fn decimals(value: f64, decimals: usize) -> String {
     if value.abs() < 1e12 { format!("{value:.decimals$}") } else { format!("{value:.2e}") }
 }
 
-/// Writes a span of time in at most six letters, unless it is longer than 99 days: `4 ms`, `8.1s`, `1m02s`, `1h02m`, `3d04h`.
+/// Writes a span of time in at most six letters, unless it is longer than 99 days: `4 ms`, `8.1s`, `1m02s`, `1h02m`,
+/// `3d04h`.
 pub(crate) fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return "-".into();

@@ -36,8 +36,8 @@ pub struct Completion {
     /// The number of the weights that wrote the completion, as the engine was told. A completion that spans two
     /// versions has the older number.
     pub policy_version: Version,
-    /// `tokens` as text, without those that begin, end or fill up a text. The text of a conversation has the words of both sides, turn
-    /// after turn, as far as the policy read them.
+    /// `tokens` as text, without those that begin, end or fill up a text. The text of a conversation has the words of
+    /// both sides, turn after turn, as far as the policy read them.
     pub text: String,
     /// The reason why the completion ended.
     pub finish: FinishReason,

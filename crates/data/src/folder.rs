@@ -47,11 +47,12 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, DataError> {
 /// When it can't be opened, or is neither a file nor a folder.
 pub(crate) fn open(path: &Path) -> io::Result<fs::File> {
     let metadata = fs::metadata(path)?;
-    match metadata.is_file() || metadata.is_dir() {
-        true => fs::File::open(path),
-        false => Err(io::Error::other(
+    if metadata.is_file() || metadata.is_dir() {
+        fs::File::open(path)
+    } else {
+        Err(io::Error::other(
             "it is a pipe, a socket or a device, expected a file: write its rows into one",
-        )),
+        ))
     }
 }
 

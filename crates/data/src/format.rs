@@ -75,9 +75,10 @@ impl PromptFormat {
         };
         let messages = self.messages(question);
         let last = messages.as_array().and_then(|messages| messages.last());
-        match last.is_some_and(|message| message["role"] == "assistant") {
-            true => template.render_unfinished(&messages, &self.kwargs),
-            false => template.render(&messages, true, &self.kwargs),
+        if last.is_some_and(|message| message["role"] == "assistant") {
+            template.render_unfinished(&messages, &self.kwargs)
+        } else {
+            template.render(&messages, true, &self.kwargs)
         }
     }
 

@@ -101,9 +101,10 @@ impl<'a> Preparation<'a> {
     // ANCHOR: tour
     fn prompt(&self, problem: &Problem) -> Result<Prompt, DataError> {
         let (text, tokens) = self.format.encode(&problem.question, self.tokenizer)?;
-        let messages = match self.keep_messages {
-            true => number::to_json(&self.format.messages(&problem.question)),
-            false => String::new(),
+        let messages = if self.keep_messages {
+            number::to_json(&self.format.messages(&problem.question))
+        } else {
+            String::new()
         };
         let words = problem.question.words();
         let question = if words == text { String::new() } else { words.to_owned() };

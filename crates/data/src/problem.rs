@@ -129,9 +129,10 @@ impl ColumnNames {
     pub fn find(&self, row: &Row) -> Result<Columns, DataError> {
         let first = |given: &Option<String>, names: &[&str], what: &str| {
             if let Some(name) = given {
-                return match name.is_empty() || row.has(name) {
-                    true => Ok(name.clone()),
-                    false => Err(missing(row, format!("no column `{name}`"))),
+                return if name.is_empty() || row.has(name) {
+                    Ok(name.clone())
+                } else {
+                    Err(missing(row, format!("no column `{name}`")))
                 };
             }
             let found = names.iter().find(|name| row.get(name).is_some());

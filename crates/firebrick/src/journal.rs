@@ -1,5 +1,5 @@
-//! An engine around a run's engine: it writes each group to the database before anyone looks at it, and a resumed run takes
-//! it from there.
+//! An engine around a run's engine: it writes each group to the database before anyone looks at it, and a resumed run
+//! takes it from there.
 
 use std::{
     collections::BTreeMap,

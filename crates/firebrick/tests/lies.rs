@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
+mod even;
+
 use std::{
     path::Path,
     sync::{Arc, Mutex},
@@ -9,22 +11,13 @@ use std::{
 
 use burn::tensor::Device;
 use firebrick::{
-    Completion, Group, Metrics, Prompt, RolloutEngine, Score, Seed, Session, Step, Verifier,
-    Watcher,
+    Group, Metrics, RolloutEngine, Seed, Session, Step, Watcher,
     data::{Prompts, Tokenizer},
-    models::{Decoder, DecoderConfig, Family, Sizes, random},
+    models::Decoder,
     rollout::{GroupRequest, LocalEngine, RequestId, RolloutError, SampleOn, Wait},
 };
 
-/// A verifier for which an even number of characters is right.
-struct Even;
-
-impl Verifier for Even {
-    fn score(&self, _: &Prompt, completion: &Completion) -> Score {
-        let length = completion.text.chars().count();
-        if length.is_multiple_of(2) { Score::right("") } else { Score::wrong("") }
-    }
-}
+use even::{Even, LETTERS, policy, prompts};
 
 /// An engine that changes the log-probabilities of some groups.
 struct Liar {
@@ -95,33 +88,14 @@ fn run(
     lie: fn(f32) -> f32,
     lies: fn(RequestId) -> bool,
 ) -> (Heard, Vec<u8>) {
-    let tokenizer = Arc::new(Tokenizer::characters("0123456789+=;").unwrap());
-    let sizes = Sizes {
-        vocab_size: tokenizer.rows(),
-        hidden_size: 16,
-        layers: 2,
-        heads: 2,
-        kv_heads: 2,
-        head_dim: 8,
-        intermediate_size: 32,
-        max_position_embeddings: 64,
-        rope_theta: 10_000.0,
-        tied: true,
-    };
-    let policy = |device: &Device| {
-        random(&DecoderConfig::new(Family::Qwen2, sizes.clone()), Seed::run(5), device).unwrap()
-    };
-    let prompt = |id: u64| {
-        let text = format!("{}+{}=", id % 7, id % 5);
-        let tokens = tokenizer.encode(&text, false).unwrap();
-        Prompt { id, tokens, text, ..Prompt::default() }
-    };
-    let source = Prompts::new((0..32).map(prompt).collect(), Seed::run(17)).unwrap();
-    let first = policy(&Device::flex());
-    let engine = LocalEngine::new(&first, tokenizer.clone(), 64, 64, SampleOn::Host);
+    let tokenizer = Tokenizer::characters(LETTERS).unwrap();
+    let source = Prompts::new(prompts(&tokenizer, 32), Seed::run(17)).unwrap();
+    let first = policy(&tokenizer, &Device::flex());
+    let trained = policy(&tokenizer, &Device::flex().autodiff());
+    let own = Arc::new(Tokenizer::characters(LETTERS).unwrap());
+    let engine = LocalEngine::new(&first, own, 64, 64, SampleOn::Host);
     let heard = Heard::default();
-    let own = Tokenizer::characters("0123456789+=;").unwrap();
-    let session = Session::builder(policy(&Device::flex().autodiff()), own, source, Even)
+    let session = Session::builder(trained, tokenizer, source, Even)
         .context(64)
         .runs(runs)
         .name(name)

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
+mod even;
+
 use std::{
     collections::BTreeMap,
     path::Path,
@@ -24,10 +26,7 @@ use firebrick::{
     RewardShaper, RewardedGroup, RolloutEngine, Score, Seed, Session, Step, TrackError, Tracker,
     Verifier, Watcher, WorkedExample,
     data::{DateTime, Prompts, Tokenizer},
-    models::{
-        Decoder, DecoderConfig, DecoderContext, Family, GradientSum, KvCache, PolicyModel, Sizes,
-        Tape, TokenBatch, random,
-    },
+    models::{Decoder, DecoderContext, GradientSum, KvCache, PolicyModel, Tape, TokenBatch},
     recipe::DeviceKind as Kind,
     rollout::{GroupRequest, LocalEngine, RequestId, RolloutError, SampleOn, Wait},
     source::Sources,
@@ -35,47 +34,12 @@ use firebrick::{
     wire::wire,
 };
 
+use even::{Even, LETTERS, policy, prompts};
+
 fn tiny(set: &[&str]) -> firebrick::recipe::Loaded {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml");
     let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
     Recipe::load(&path, &set).unwrap()
-}
-
-const LETTERS: &str = "0123456789+=;";
-
-/// A verifier for which an even number of characters is right.
-struct Even;
-
-impl Verifier for Even {
-    fn score(&self, _: &Prompt, completion: &Completion) -> Score {
-        let length = completion.text.chars().count();
-        if length.is_multiple_of(2) { Score::right("") } else { Score::wrong("") }
-    }
-}
-
-fn prompts(tokenizer: &Tokenizer, count: u64) -> Vec<Prompt> {
-    let prompt = |id: u64| {
-        let text = format!("{}+{}=", id % 7, id % 5);
-        let tokens = tokenizer.encode(&text, false).unwrap();
-        Prompt { id, tokens, text, ..Prompt::default() }
-    };
-    (0..count).map(prompt).collect()
-}
-
-fn policy(tokenizer: &Tokenizer, device: &Device) -> Decoder {
-    let sizes = Sizes {
-        vocab_size: tokenizer.rows(),
-        hidden_size: 16,
-        layers: 2,
-        heads: 2,
-        kv_heads: 2,
-        head_dim: 8,
-        intermediate_size: 32,
-        max_position_embeddings: 64,
-        rope_theta: 10_000.0,
-        tied: true,
-    };
-    random(&DecoderConfig::new(Family::Qwen2, sizes), Seed::run(5), device).unwrap()
 }
 
 /// Makes a session without anything from a file.

@@ -100,9 +100,10 @@ impl Gguf {
         }
         let mut changes = Vec::new();
         if tiles.shared > 1 {
-            changes.push(match by_column {
-                true => Change::TiledColumns(tiles),
-                false => Change::Tiled(tiles),
+            changes.push(if by_column {
+                Change::TiledColumns(tiles)
+            } else {
+                Change::Tiled(tiles)
             });
         }
         if kind == "A_log" {

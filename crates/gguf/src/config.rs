@@ -322,10 +322,8 @@ impl Gguf {
                 (0..layers.min(LAYERS)).map(|layer| (layer + 1) % every != 0).collect()
             }
         };
-        let kind = |recurrent: &bool| match recurrent {
-            true => "linear_attention",
-            false => "full_attention",
-        };
+        let kind =
+            |recurrent: &bool| if *recurrent { "linear_attention" } else { "full_attention" };
         for (field, value) in [
             ("layer_types", recurrent.iter().map(kind).collect()),
             ("linear_num_key_heads", sizes.key_heads.into()),
@@ -352,10 +350,7 @@ fn attention_types(windows: &[bool]) -> Value {
 /// Returns a number that is whole but for its rounding as a whole number.
 fn rounded(number: f64) -> Value {
     let whole = number.round();
-    match (number - whole).abs() <= 1e-4 * whole {
-        true => json!(whole as u64),
-        false => json!(number),
-    }
+    if (number - whole).abs() <= 1e-4 * whole { json!(whole as u64) } else { json!(number) }
 }
 
 /// The keys of one architecture.

@@ -21,8 +21,8 @@ const MAX_LINE: usize = 1024;
 /// 3. the last line that isn't blank, if it is short, has no such marker, and names just one letter.
 ///
 /// A letter stands alone: the `B` of `Bob` is no letter, nor is the `A` of `A triangle`, nor the `E` of `E=mc^2`. A
-/// completion that names two letters (`Answer: A or B`) has named none. Full-width letters count as the Latin letters in their place,
-/// and so do the Arabic and Bengali letters that translated questions use.
+/// completion that names two letters (`Answer: A or B`) has named none. Full-width letters count as the Latin letters
+/// in their place, and so do the Arabic and Bengali letters that translated questions use.
 ///
 /// The reference is the letter, bare or in any of these forms.
 ///

@@ -38,9 +38,10 @@ pub fn read_own(path: &Path, most: u64) -> Result<String, RunError> {
         let mut text = String::new();
         // A file may grow while it is read.
         let length = open_own(path)?.take(most + 1).read_to_string(&mut text)?;
-        match length as u64 > most {
-            true => Err(io::Error::other(format!("it is larger than {most} bytes"))),
-            false => Ok(text),
+        if length as u64 > most {
+            Err(io::Error::other(format!("it is larger than {most} bytes")))
+        } else {
+            Ok(text)
         }
     };
     read().map_err(|error| RunError::File { action: "read", path: path.to_owned(), error })

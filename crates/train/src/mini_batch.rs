@@ -122,9 +122,10 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
 
     fn apply(&mut self, report: UpdateReport) -> Result<bool, TrainError> {
         // These numbers are read while nothing has moved.
-        let trained = match self.updated.looks {
-            true => report.seen.read(&self.samples)?,
-            false => self.samples.iter().map(Sample::trained).collect(),
+        let trained = if self.updated.looks {
+            report.seen.read(&self.samples)?
+        } else {
+            self.samples.iter().map(Sample::trained).collect()
         };
         let trainer = &mut *self.trainer;
         // ANCHOR: tour

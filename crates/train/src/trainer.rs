@@ -257,8 +257,9 @@ impl<M: PolicyModel> Trainer<M> {
     /// # Errors
     /// When the engine or the device fails, or the cap was reached and the configuration makes that an error.
     /// The state is then as it was after the previous step, except for the count of sampled completions. This
-    /// count too is as it was if the run was told to end. This also holds if the cap ends the run without an error. If a device fails during the updates, or the
-    /// step is interrupted there, the weights are between two steps, and [`Trainer::midway`] is true.
+    /// count too is as it was if the run was told to end. This also holds if the cap ends the run without an error. If
+    /// a device fails during the updates, or the step is interrupted there, the weights are between two steps, and
+    /// [`Trainer::midway`] is true.
     pub fn step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
         let TrainerState { generated, skipped_in_a_row, loss_scale, .. } = self.state;
         let report = self.whole_step(observer);

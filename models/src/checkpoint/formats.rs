@@ -21,9 +21,10 @@ impl Formats {
 
     /// Gives the tensor `name` a format of its own.
     pub fn set(&mut self, name: &str, dtype: WeightDtype) {
-        match dtype == self.most {
-            true => self.others.remove(name),
-            false => self.others.insert(name.to_owned(), dtype),
+        if dtype == self.most {
+            self.others.remove(name)
+        } else {
+            self.others.insert(name.to_owned(), dtype)
         };
     }
 

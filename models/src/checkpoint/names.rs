@@ -23,8 +23,8 @@ pub fn unread_tensors(folder: &Path) -> Result<Vec<String>, CheckpointError> {
     check(&head::open(folder, &config)?, &config)
 }
 
-/// Checks by names, shapes and types alone that `tensors` are a model of `config`. This comes before any weight is read, so that
-/// nobody with the wrong folder waits for gigabytes. Returns the names that the model does not read.
+/// Checks by names, shapes and types alone that `tensors` are a model of `config`. This comes before any weight is
+/// read, so that nobody with the wrong folder waits for gigabytes. Returns the names that the model does not read.
 ///
 /// Tensors are refused if the model without them would silently be another one: more layers than `config.json`
 /// says, or parts that its architecture does not have. Other tensors outside the model, such as the head of a

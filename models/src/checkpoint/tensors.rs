@@ -83,9 +83,10 @@ impl Tensors {
             path: info.file,
             name: name.to_owned(),
             came: format!("{} {:?}", info.dtype, info.shape),
-            expected: match info.shape == shape {
-                true => format!("F32, BF16 or F16 {shape:?}"),
-                false => format!("{shape:?}"),
+            expected: if info.shape == shape {
+                format!("F32, BF16 or F16 {shape:?}")
+            } else {
+                format!("{shape:?}")
             },
         })
     }

@@ -237,9 +237,10 @@ fn csv(name: &str) -> String {
         }
         field += part;
     }
-    match field.contains([',', '"', ';']) {
-        true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field,
+    if field.contains([',', '"', ';']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field
     }
 }
 

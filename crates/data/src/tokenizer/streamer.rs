@@ -9,7 +9,8 @@ use super::Tokenizer;
 ///
 /// A token is not always a piece of text: a character may be spread over several tokens, and some decoders take a
 /// space off the very first token. So a streamer says the text that can no longer change, and keeps the rest for
-/// later. Everything that it says, joined, is the text that [`firebrick_core::Detokenizer::detokenize`] makes of all tokens.
+/// later. Everything that it says, joined, is the text that [`firebrick_core::Detokenizer::detokenize`] makes of all
+/// tokens.
 ///
 /// ```
 /// use firebrick_data::Tokenizer;

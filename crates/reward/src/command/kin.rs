@@ -6,8 +6,8 @@
 //! - if it is in the program's group,
 //! - if it descends from the program, or from another that belongs to it,
 //! - on Linux, if it has the program's mark in its environment,
-//! - and if it is an orphan that this process has adopted ([`super::adopt_orphans`]), and there is no other program whose it
-//!   could be.
+//! - and if it is an orphan that this process has adopted ([`super::adopt_orphans`]), and there is no other program
+//!   whose it could be.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

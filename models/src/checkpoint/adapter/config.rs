@@ -189,9 +189,10 @@ fn adapted(decoder: &Decoder, lora: &Lora) -> Adapted {
 fn says(lora: &Lora, adapted: &Adapted, config: &DecoderConfig) -> Result<bool, String> {
     let rules = Rules::of(lora)?;
     for (name, _) in names::adaptable(config) {
-        let said = match rules.selects(&name)? {
-            true => Some((rules.rank(&name)?, rules.alpha(&name)?)),
-            false => None,
+        let said = if rules.selects(&name)? {
+            Some((rules.rank(&name)?, rules.alpha(&name)?))
+        } else {
+            None
         };
         if said.as_ref() != adapted.get(&name) {
             return Ok(false);
