@@ -89,6 +89,43 @@ fn interop_gguf_files_open_in_transformers() {
     }
 }
 
+/// The library `gguf` names keys and tensors, and knows nothing of the code here.
+#[test]
+fn interop_gguf_files_of_the_gguf_library_are_the_models_that_transformers_opens() {
+    let Some(transformers) = Transformers::find() else { return };
+    for (family, heads, kv_heads) in [
+        (Family::Gemma3, 6, 1),
+        (Family::Olmo2, 6, 3),
+        (Family::Phi3, 6, 2),
+        (Family::Qwen2, 6, 3),
+        (Family::Qwen3, 4, 2),
+        (Family::Qwen3Moe, 6, 3),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let sizes = Sizes {
+            vocab_size: tokenizer().len() + 3,
+            hidden_size: 48,
+            layers: 3,
+            heads,
+            kv_heads,
+            head_dim: 48 / heads,
+            intermediate_size: 80,
+            max_position_embeddings: 256,
+            rope_theta: 10_000.0,
+            tied: family == Family::Gemma3,
+        };
+        let config = DecoderConfig::new(family, sizes);
+        written(&config, &SaveOptions::default(), folder.path());
+        let file = folder.path().join("model.gguf");
+        transformers.make_gguf(folder.path(), &file);
+        assert_eq!(load_config(&file).unwrap().0, config, "{family:?}");
+        let decoder = load(&file, &Device::flex()).unwrap();
+        fs::remove_file(&file).unwrap();
+        let said = transformers.check(folder.path(), &decoder, &tokenizer(), &texts());
+        report(&format!("{family:?} in GGUF by the library: {said}"));
+    }
+}
+
 #[test]
 fn interop_adapters_open_in_peft() {
     let Some(transformers) = Transformers::find() else { return };

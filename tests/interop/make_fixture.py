@@ -1,6 +1,7 @@
 """Makes a fixture: a tiny model with random weights, and the numbers that transformers and peft compute from it.
 
-    python3 tests/interop/make_fixture.py FROM OUT CONFIG [--dtype bfloat16] [--shards 3] [--seed 1]
+    python3 tests/interop/make_fixture.py FROM OUT CONFIG [--dtype bfloat16] [--float32 A_log norm] [--shards 3]
+        [--seed 1]
 
 FROM is another fixture: its tokenizer, texts, batches and hyperparameters are taken over, so that
 only the model is new. CONFIG becomes the folder's config.json as it stands, whatever it leaves out or
@@ -56,12 +57,16 @@ def opened(auto, folder):
     return auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-def write_model(auto, folder, dtype, shards, seed):
+def write_model(auto, folder, args, seed):
     config = transformers.AutoConfig.from_pretrained(folder)
     verbatim = {path: path.read_bytes() for path in folder.glob("*config.json")}
-    model = randomize(auto.from_config(config, dtype=torch.float32), seed).to(dtype)
+    model = randomize(auto.from_config(config, dtype=torch.float32), seed)
+    for name, parameter in model.named_parameters():
+        if not any(part in name for part in args.float32):
+            parameter.data = parameter.data.to(args.dtype)
     size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
-    model.save_pretrained(folder, max_shard_size=size if shards == 1 else int(1.1 * size / shards))
+    shard = size if args.shards == 1 else int(1.1 * size / args.shards)
+    model.save_pretrained(folder, max_shard_size=shard)
     for path, content in verbatim.items():
         path.write_bytes(content)
     return opened(auto, folder)
@@ -301,7 +306,7 @@ def language_model(folder, before, args, tensors, auto=transformers.AutoModelFor
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     pad = before["tokenizer"]["pad_id"]
     for seed in range(args.seed, args.seed + 100):
-        model = write_model(auto, folder, args.dtype, args.shards, seed)
+        model = write_model(auto, folder, args, seed)
         greedy = greedy_block(model, before["greedy"], tokenizer, pad)
         if greedy["min_top2_margin"] > MARGIN:
             break
@@ -327,13 +332,8 @@ def text_of_pictures(folder, before, args, tensors):
 
 
 def classifier(folder, before, args, _):
-    model = write_model(
-        transformers.AutoModelForSequenceClassification,
-        folder,
-        args.dtype,
-        args.shards,
-        args.seed,
-    )
+    auto = transformers.AutoModelForSequenceClassification
+    model = write_model(auto, folder, args, args.seed)
     kept = ("rendered", "messages")
     block = {name: before["reward"][name] for name in kept if name in before["reward"]}
     for side in ("right", "left"):
@@ -429,6 +429,7 @@ if __name__ == "__main__":
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("config", type=pathlib.Path)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--float32", nargs="*", default=[], help="parts of names that stay float32")
     parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     main(parser.parse_args())

@@ -100,12 +100,24 @@ impl Transformers {
     /// # Panics
     /// If it fails, with its words.
     pub fn make_adapter(&self, auto: &str, base: &Path, adapter: &Path, arguments: &Value) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/make_adapter.py");
-        let mut run = Command::new(&self.python);
-        let run = run.arg(script).arg(auto).arg(base).arg(adapter).arg(arguments.to_string());
-        let output = run.output().unwrap();
+        let arguments = arguments.to_string();
+        let words = [auto.as_ref(), base.as_os_str(), adapter.as_os_str(), arguments.as_ref()];
+        self.make("make_adapter.py", &words);
+    }
+
+    /// Writes the model of `folder` as a GGUF file by the library `gguf`, through `interop/make_gguf.py`.
+    ///
+    /// # Panics
+    /// If it fails, with its words.
+    pub fn make_gguf(&self, folder: &Path, file: &Path) {
+        self.make("make_gguf.py", &[folder.as_os_str(), file.as_os_str()]);
+    }
+
+    fn make(&self, script: &str, arguments: &[&OsStr]) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop").join(script);
+        let output = Command::new(&self.python).arg(script).args(arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments}: {said}");
+        assert!(output.status.success(), "{arguments:?}: {said}");
     }
 
     /// Does as [`Transformers::check`] for a GGUF file that was read here.
