@@ -175,6 +175,21 @@ fn what_is_no_adapter_for_this_model_is_said() {
             "\"(\" is no regular expression",
         ),
         (
+            "\"lora_alpha\": 4",
+            "\"lora_alpha\": 1e308",
+            "\"lora_alpha\" should be a number that float32",
+        ),
+        (
+            "\"lora_alpha\": 4",
+            "\"lora_alpha\": -2e9",
+            "the alpha of \"lora_alpha\" is -2e9, expected at most 1e9 in size",
+        ),
+        (
+            "\"alpha_pattern\": {}",
+            "\"alpha_pattern\": {\"v_proj\": 1e30}",
+            "the alpha of \"v_proj\" is 1e30, expected at most 1e9",
+        ),
+        (
             "\"r\": 2",
             "\"r\": 3",
             "[2, 32], but the model and the rank make it F32, BF16 or F16 [3,",

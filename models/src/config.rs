@@ -396,9 +396,9 @@ impl DecoderConfig {
                 self.head_dim
             )));
         }
-        if !(self.norm_epsilon.is_finite() && self.norm_epsilon > 0.0) {
+        if !(self.norm_epsilon > 0.0 && self.norm_epsilon <= 1.0) {
             return Err(ConfigError::Size(format!(
-                "rms_norm_eps is {}; expected a positive number",
+                "rms_norm_eps is {}; expected a number above 0 and at most 1",
                 self.norm_epsilon
             )));
         }
@@ -551,8 +551,12 @@ impl Fields<'_> {
         self.typed(field, "a whole number", |value| value.as_u64().map(|size| size as usize))
     }
 
+    /// Reads a number that is one in float32 as well, in which models compute: 1e300 would be infinite there.
     pub(crate) fn number(&self, field: &str) -> Result<f64, ConfigError> {
-        self.typed(field, "a number", Value::as_f64)
+        let expected = "a number that float32 has, 0 or from 1.2e-38 to 3.4e38 in size";
+        let narrow = |number: &f64| *number == 0.0 || (*number as f32).is_normal();
+        self.typed(field, "a number", Value::as_f64)?;
+        self.typed(field, expected, |value| value.as_f64().filter(narrow))
     }
 
     pub(crate) fn text(&self, field: &str) -> Result<&str, ConfigError> {

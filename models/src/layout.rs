@@ -236,6 +236,18 @@ mod tests {
         for family in [Family::Qwen3, Family::Llama, Family::Olmo2, Family::SmolLm3] {
             refused(family, json!({"attention_bias": null}), "\"attention_bias\" should be true");
         }
+        // What float32 does not have would be 0 or infinite where it is used, and the model would speak all the same.
+        for (epsilon, words) in [
+            (1e300, "should be a number that float32 has"),
+            (1e-50, "should be a number that float32 has"),
+            (
+                1e20,
+                "rms_norm_eps is 100000000000000000000; expected a number above 0 and at most 1",
+            ),
+        ] {
+            refused(Family::Llama, json!({"rms_norm_eps": epsilon}), words);
+        }
+        refused(Family::Qwen3, json!({"rope_theta": 1e39}), "should be a number that float32 has");
         refused(Family::Gemma3, json!({"query_pre_attn_scalar": 24.5}), "should be a whole number");
         refused(Family::Llama, json!({"hidden_act": null}), "\"hidden_act\" should be a text");
         refused(

@@ -94,6 +94,9 @@ impl Lora {
     /// The largest rank.
     pub(crate) const RANK: usize = 1 << 20;
 
+    /// The largest size of an `alpha`.
+    pub(crate) const ALPHA: f64 = 1e9;
+
     /// Returns the rank of the adapter beside the projection of that name, such as
     /// `model.layers.0.self_attn.q_proj`.
     pub fn rank(&self, name: &str) -> usize {

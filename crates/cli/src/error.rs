@@ -25,7 +25,8 @@ pub enum ProgramError {
     View(ViewError),
     /// The prompt is empty, or leaves no room for a completion.
     #[error(
-        "the prompt has {tokens} tokens; the model's context takes {context}, completion included"
+        "the prompt has {}{tokens} tokens; the model's context takes {context}, completion included",
+        if tokens > context { "at least " } else { "" }
     )]
     PromptLength {
         /// The number of the prompt's tokens.

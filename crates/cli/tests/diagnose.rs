@@ -46,7 +46,7 @@ const FAULTS: &[Case<'_>] = &[
     ),
     ("still", &["optim.lr=0.0"], "still", &["optim.lr"], &["optim.lr=1e-3"]),
     ("fast", &["optim.lr=0.1"], "too-fast", &["optim.lr"], &["optim.lr=1e-3"]),
-    ("diverged", &["optim.lr=1e30"], "skipped", &["optim.lr", "replay"], &["optim.lr=1e-3"]),
+    ("diverged", &["optim.lr=1e9"], "skipped", &["optim.lr", "replay"], &["optim.lr=1e-3"]),
     ("solved", &["warmup.steps=1000"], "too-easy", &["data.task", "digits"], &["warmup.steps=150"]),
 ];
 

@@ -1,6 +1,7 @@
 //! Data sets on this machine: their files, and the problems that are read from them.
 
 use std::{
+    collections::HashSet,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// The levels of folders inside folders that are looked into. The Hub's data sets have two.
-const DEPTH: usize = 4;
+const DEPTH: usize = 32;
 
 /// The bytes that a Parquet file begins with.
 const PARQUET: &[u8; 4] = b"PAR1";
@@ -36,10 +37,14 @@ pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataErro
     if !fs::metadata(path).map_err(read)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let mut files = Vec::new();
-    walk(path, "", DEPTH, &mut files).map_err(read)?;
-    files.sort_unstable();
-    let names: Vec<&str> = files.iter().map(String::as_str).collect();
+    let mut found = Found::default();
+    found.walk(path, "", DEPTH).map_err(read)?;
+    if let Some(deeper) = found.deeper {
+        let problem = format!("{deeper} in it is {DEPTH} folders deep; name a folder below");
+        return Err(refused(problem));
+    }
+    found.files.sort_unstable();
+    let names: Vec<&str> = found.files.iter().map(String::as_str).collect();
     let chosen = if asked {
         part.choose(&names).map_err(refused)?
     } else {
@@ -136,24 +141,39 @@ fn begins_with(path: &Path, bytes: &[u8; 4]) -> bool {
     read.is_ok() && start == *bytes
 }
 
-/// Lists the files below a folder, as paths from it with `/`. Hidden files and folders are passed over.
-fn walk(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<String>) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with('.') {
-            continue;
+/// What lies below a folder. Hidden files and folders are passed over.
+#[derive(Default)]
+struct Found {
+    /// The files, as paths from the folder with `/`.
+    files: Vec<String>,
+    /// The folders that were looked into. A link may lead back to one of them.
+    seen: HashSet<PathBuf>,
+    /// A folder that is too deep to be looked into.
+    deeper: Option<String>,
+}
+
+impl Found {
+    fn walk(&mut self, folder: &Path, prefix: &str, depth: usize) -> io::Result<()> {
+        if !self.seen.insert(folder.canonicalize()?) {
+            return Ok(());
         }
-        // This follows symbolic links, which the cache of the Hub is made of.
-        if fs::metadata(entry.path())?.is_dir() {
-            if depth > 0 {
-                walk(&entry.path(), &format!("{prefix}{name}/"), depth - 1, files)?;
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with('.') {
+                continue;
             }
-        } else {
-            files.push(format!("{prefix}{name}"));
+            // This follows symbolic links, which the cache of the Hub is made of.
+            if !fs::metadata(entry.path())?.is_dir() {
+                self.files.push(format!("{prefix}{name}"));
+            } else if depth > 0 {
+                self.walk(&entry.path(), &format!("{prefix}{name}/"), depth - 1)?;
+            } else {
+                self.deeper.get_or_insert(format!("{prefix}{name}"));
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -195,6 +215,34 @@ mod tests {
         assert_eq!(test, [folder.path().join("test.jsonl")]);
         let file = folder.path().join("test.jsonl");
         assert_eq!(data_set_files(&file, &part("train")).unwrap(), [file]);
+    }
+
+    #[test]
+    fn a_file_lies_as_deep_as_it_likes_or_the_folder_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut path = folder.path().to_owned();
+        for depth in 1..=34 {
+            path.push("below");
+            fs::create_dir(&path).unwrap();
+            if depth == 32 {
+                fs::write(path.join("rows.jsonl"), "{}").unwrap();
+                let found = data_set_files(folder.path(), &part("")).unwrap();
+                assert_eq!(found, [path.join("rows.jsonl")]);
+            }
+        }
+        let error = data_set_files(folder.path(), &part("")).unwrap_err().to_string();
+        assert!(error.contains("in it is 32 folders deep; name a folder below"), "{error}");
+
+        // A link back up is no further folder.
+        #[cfg(unix)]
+        {
+            let below = folder.path().join("below");
+            fs::remove_dir_all(below.join("below")).unwrap();
+            fs::write(below.join("rows.jsonl"), "{}").unwrap();
+            std::os::unix::fs::symlink(folder.path(), below.join("up")).unwrap();
+            let found = data_set_files(folder.path(), &part("")).unwrap();
+            assert_eq!(found, [below.join("rows.jsonl")]);
+        }
     }
 
     #[test]

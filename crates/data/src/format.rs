@@ -30,27 +30,11 @@ impl Default for PromptFormat {
 }
 
 impl PromptFormat {
-    /// Makes the text of a prompt and its tokens.
-    ///
-    /// # Errors
-    /// Fails if messages come without a chat template, the template refuses them, or the tokenizer has no token
-    /// for a character.
-    pub fn encode(
-        &self,
-        question: &Question,
-        tokenizer: &Tokenizer,
-    ) -> Result<(String, Vec<TokenId>), DataError> {
-        let text = self.render(question)?;
-        // A chat template has written the special tokens already.
-        let tokens = tokenizer.encode(&text, self.chat.is_none())?;
-        Ok((text, tokens))
-    }
-
     /// Makes the text of a prompt. A conversation whose last message is the assistant's is to be continued: the
     /// prompt ends with the words of that message.
     ///
     /// # Errors
-    /// Fails as [`PromptFormat::encode`] does.
+    /// Fails if messages come without a chat template, or the template refuses them.
     pub fn render(&self, question: &Question) -> Result<String, DataError> {
         let error = |problem: &str| Err(DataError::Format { problem: problem.into() });
         if !self.text.contains("{prompt}") {
@@ -80,6 +64,15 @@ impl PromptFormat {
         } else {
             template.render(&messages, true, &self.kwargs)
         }
+    }
+
+    /// Makes the tokens of a prompt's text.
+    ///
+    /// # Errors
+    /// Fails as [`Tokenizer::encode`] does.
+    pub fn tokens(&self, text: &str, tokenizer: &Tokenizer) -> Result<Vec<TokenId>, DataError> {
+        // A chat template has written the special tokens already.
+        tokenizer.encode(text, self.chat.is_none())
     }
 
     /// Says what to do about a question that the chat template does not take.

@@ -58,7 +58,8 @@ pub use prompts::Prompts;
 pub use row::{Origin, Place, Row};
 pub use task::Task;
 pub use template::{ChatTemplate, TextTemplate};
-pub use tokenizer::{Streamer, Tokenizer, TokenizerFacts};
+pub use tokenizer::{Streamer, Tokenizer, TokenizerFacts, tokens_up_to};
+pub use unique::shared_questions;
 
 /// The clock reading that a chat template may print, re-exported from `jiff`.
 pub use jiff::civil::DateTime;

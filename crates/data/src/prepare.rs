@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use firebrick_core::{Prompt, WorkedExample};
+use firebrick_core::{Prompt, TokenId, WorkedExample};
 use rayon::prelude::*;
 
-use crate::{DataError, Problem, PromptFormat, Tokenizer, number};
+use crate::{DataError, Problem, PromptFormat, Question, Tokenizer, number, tokens_up_to};
+
+/// The bytes of a question that is looked at before its chat template is asked. The templates' own bounds are above.
+const LONG: usize = 1 << 20;
 
 /// The preparation of problems. It turns them into tokens, in parallel.
 #[derive(Clone, Copy)]
@@ -100,7 +103,13 @@ impl<'a> Preparation<'a> {
 
     // ANCHOR: tour
     fn prompt(&self, problem: &Problem) -> Result<Prompt, DataError> {
-        let (text, tokens) = self.format.encode(&problem.question, self.tokenizer)?;
+        if let Some(tokens) = self.far_too_many(&problem.question)? {
+            return Ok(Prompt { tokens, ..Prompt::default() });
+        }
+        let text = self.format.render(&problem.question)?;
+        let tokens = tokens_up_to(&text, self.max_prompt_tokens, |text| {
+            self.format.tokens(text, self.tokenizer)
+        })?;
         let messages = if self.keep_messages {
             number::to_json(&self.format.messages(&problem.question))
         } else {
@@ -112,6 +121,19 @@ impl<'a> Preparation<'a> {
         Ok(Prompt { id, text, tokens, reference, question, messages, difficulty })
     }
     // ANCHOR_END: tour
+
+    /// Returns the first tokens of a question that is so long that a chat template might refuse it, if they are too
+    /// many by themselves.
+    fn far_too_many(&self, question: &Question) -> Result<Option<Vec<TokenId>>, DataError> {
+        let encode = |text: &str| self.tokenizer.encode(text, false);
+        for text in question.texts().filter(|text| text.len() > LONG) {
+            let tokens = tokens_up_to(text, self.max_prompt_tokens, encode)?;
+            if tokens.len() > self.max_prompt_tokens {
+                return Ok(Some(tokens));
+            }
+        }
+        Ok(None)
+    }
 
     /// Tells whether a prompt of that many tokens is kept, and counts it in the report.
     fn fits(&self, tokens: usize, report: &mut PromptReport) -> bool {
@@ -174,7 +196,6 @@ impl fmt::Display for PromptReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Question;
 
     fn problems(texts: &[(&str, &str)]) -> Vec<Problem> {
         texts

@@ -2,14 +2,17 @@
 
 mod characters;
 mod facts;
+mod reading;
 mod streamer;
+mod up_to;
 
 pub use facts::TokenizerFacts;
 pub use streamer::Streamer;
+pub use up_to::tokens_up_to;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use firebrick_core::{Detokenizer, TokenId};
+use firebrick_core::{Detokenizer, TokenId, guard};
 use serde_json::{Map, Value};
 
 use crate::{DataError, folder};
@@ -50,15 +53,24 @@ pub struct Tokenizer {
     stop: Vec<TokenId>,
     /// The special tokens that begin, end or fill up a text, and are no words of it.
     wordless: Vec<TokenId>,
+    /// See [`Tokenizer::switched_off`].
+    switched_off: Vec<String>,
+    /// The most bytes that one byte of a text becomes before it is cut into tokens.
+    growth: usize,
     files: BTreeMap<&'static str, Vec<u8>>,
 }
+
+/// The most bytes that a text may become before it is cut into tokens. The library takes some 140 bytes of memory for
+/// each token.
+const LONGEST: usize = 32 << 20;
 
 impl Tokenizer {
     /// Reads the tokenizer of a Hugging Face model folder.
     ///
     /// `tokenizer.json` must be there. Special tokens come from `tokenizer_config.json`, else
     /// `special_tokens_map.json`. More stop tokens come from `generation_config.json`, else `config.json`.
-    /// Truncation and padding that the file asks for are switched off, so that a prompt is never cut in silence.
+    /// Truncation and padding that the file asks for are switched off, so that a prompt is never cut in silence, and
+    /// so is BPE dropout, which would give the same text other tokens each time ([`Tokenizer::switched_off`]).
     ///
     /// # Errors
     /// Fails if a file is missing or broken, or nothing says which token ends a text.
@@ -95,11 +107,10 @@ impl Tokenizer {
                     .into(),
             )
         })?;
-        let mut inner = parse(json).map_err(|problem| {
-            error(format!("the tokenizer cannot be read ({problem}); download it again"))
-        })?;
-        inner.with_padding(None);
-        inner.with_truncation(None).map_err(|problem| error(problem.to_string()))?;
+        let reading::Read { inner, switched_off, growth } =
+            reading::read(json).map_err(|problem| {
+                error(format!("the tokenizer cannot be read ({problem}); download it again"))
+            })?;
 
         // Configurations are copied from model to model. An id that this vocabulary lacks would be an index past
         // the end of the embedding.
@@ -125,7 +136,7 @@ impl Tokenizer {
         wordless.retain(|&id| {
             inner.id_to_token(id).is_some_and(|token| added.is_special_token(&token))
         });
-        Ok(Tokenizer { inner, bos, eos, pad, stop, wordless, files })
+        Ok(Tokenizer { inner, bos, eos, pad, stop, wordless, switched_off, growth, files })
     }
 
     /// Returns the tokens of a text.
@@ -135,11 +146,22 @@ impl Tokenizer {
     /// become tokens either way.
     ///
     /// # Errors
-    /// Fails if the text has a character that the vocabulary cannot write.
+    /// Fails if the text has a character that the vocabulary cannot write, or may become more than 32 MiB when it is
+    /// normalised, or if the tokenizer's parts contradict each other.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, DataError> {
-        match self.inner.encode_fast(text, add_special_tokens) {
-            Ok(encoding) => Ok(encoding.get_ids().to_vec()),
-            Err(problem) => Err(self.explain(text, problem.to_string())),
+        let most = LONGEST / self.growth;
+        if text.len() > most {
+            let (place, bytes) = (of_text(text), text.len());
+            let problem = format!("a text of {bytes} bytes, expected at most {most}; shorten it");
+            return Err(DataError::Tokenizer { place, problem });
+        }
+        match guard(|| self.inner.encode_fast(text, add_special_tokens)) {
+            Ok(Ok(encoding)) => Ok(encoding.get_ids().to_vec()),
+            Ok(Err(problem)) => Err(self.explain(text, problem.to_string())),
+            Err(panic) => Err(DataError::Tokenizer {
+                place: of_text(text),
+                problem: reading::contradiction(&panic.to_string()),
+            }),
         }
     }
 
@@ -149,6 +171,11 @@ impl Tokenizer {
     pub fn decode(&self, tokens: &[TokenId], skip_special_tokens: bool) -> String {
         // Decoders rewrite strings. No decoder has an input that it refuses.
         self.inner.decode(tokens, skip_special_tokens).unwrap_or_default()
+    }
+
+    /// Returns what the tokenizer's file asks for and does not get, in words: padding, truncation, BPE dropout.
+    pub fn switched_off(&self) -> &[String] {
+        &self.switched_off
     }
 
     /// Returns the token before every text, if the tokenizer has one.
@@ -224,10 +251,7 @@ impl Tokenizer {
                 let text = text.chars().take(80).collect();
                 DataError::Character { character, text }
             }
-            None => DataError::Tokenizer {
-                place: format!("encoding {:?}", text.chars().take(80).collect::<String>()),
-                problem,
-            },
+            None => DataError::Tokenizer { place: of_text(text), problem },
         }
     }
 }
@@ -241,20 +265,9 @@ impl Detokenizer for Tokenizer {
     }
 }
 
-/// Reads `tokenizer.json` and tries it.
-///
-/// If parts of a file contradict each other, the library (0.23.2) panics instead of failing. A subword prefix
-/// longer than a word makes it panic when the file is read. A template that names an unknown special token makes
-/// it panic at the first use. Trying the tokenizer here, where a panic becomes an error, covers both.
-fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
-    let read = std::panic::catch_unwind(|| {
-        let tokenizer = tokenizers::Tokenizer::from_bytes(json)?;
-        // It does not matter whether the tokenizer has a token for this text.
-        let _ = tokenizer.encode_fast("1", true);
-        Ok::<_, tokenizers::Error>(tokenizer)
-    });
-    read.map_err(|_| "its parts contradict each other".to_owned())?
-        .map_err(|problem| problem.to_string())
+/// Says which text an error is about.
+fn of_text(text: &str) -> String {
+    format!("encoding {:?}", text.chars().take(80).collect::<String>())
 }
 
 /// Returns the end tokens of a model or generation configuration, which has a number or a list of them.
@@ -348,12 +361,88 @@ mod tests {
             ("BPE", "Wordy"),
             ("[\\\\s\\\\S]", "["),
             ("{", ""),
+            // The library panics at the second letter of a text.
+            (
+                "\"normalizer\": null",
+                "\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"String\": \"\"}, \"content\": \"z\"}",
+            ),
         ] {
             assert!(whole.contains(good), "{good}");
             fs::write(&path, whole.replace(good, bad)).unwrap();
             let message = Tokenizer::from_folder(folder.path()).err().unwrap().to_string();
             assert!(message.contains("the tokenizer cannot be read"), "{message}");
         }
+    }
+
+    /// Makes a tokenizer with other parts, or other fields of the model, than the made one.
+    fn with(parts: Value) -> Result<Tokenizer, DataError> {
+        let folder = tempfile::tempdir().unwrap();
+        Tokenizer::characters("abh ").unwrap().save(folder.path()).unwrap();
+        let path = folder.path().join("tokenizer.json");
+        let mut json: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        for (name, part) in parts.as_object().unwrap() {
+            match json[name].as_object_mut().filter(|_| name == "model") {
+                Some(fields) => fields.extend(part.as_object().unwrap().clone()),
+                None => json[name] = part.clone(),
+            }
+        }
+        fs::write(&path, json.to_string()).unwrap();
+        Tokenizer::from_folder(folder.path())
+    }
+
+    #[test]
+    fn what_no_seed_repeats_is_switched_off_and_said() {
+        // Without a merge, dropout changes nothing.
+        let merged = serde_json::json!({
+            "dropout": 0.5, "merges": [["a", "b"]], "ignore_merges": false,
+            "vocab": {"<pad>": 0, "<eos>": 1, "a": 2, "b": 3, "ab": 4},
+        });
+        let text = "ab".repeat(40);
+        let whole = serde_json::json!({"model": merged, "pre_tokenizer": null});
+        let tokenizer = with(whole).unwrap();
+        assert_eq!(tokenizer.switched_off(), ["BPE dropout of 0.5, which no seed repeats"]);
+        for _ in 0..4 {
+            assert_eq!(tokenizer.encode(&text, false).unwrap(), [4; 40]);
+        }
+        let padding = serde_json::json!({
+            "strategy": {"Fixed": 1_000_000_000_u64}, "direction": "Right", "pad_to_multiple_of": null,
+            "pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>",
+        });
+        let truncation = serde_json::json!({
+            "direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0,
+        });
+        let tokenizer =
+            with(serde_json::json!({"padding": padding, "truncation": truncation})).unwrap();
+        assert_eq!(tokenizer.switched_off(), ["padding", "truncation"]);
+        assert_eq!(tokenizer.encode("ab", false).unwrap().len(), 2);
+        assert_eq!(
+            with(serde_json::json!({"model": {"dropout": 0.0}})).unwrap().switched_off().len(),
+            0
+        );
+    }
+
+    #[test]
+    fn a_text_that_would_grow_beyond_memory_is_refused() {
+        let normalizer = |times: usize, growth: usize| {
+            let replace = serde_json::json!({
+                "type": "Replace", "pattern": {"String": "h"}, "content": "h".repeat(growth),
+            });
+            with(serde_json::json!({
+                "normalizer": {"type": "Sequence", "normalizers": vec![replace; times]},
+            }))
+        };
+        let error = normalizer(3, 100).err().unwrap().to_string();
+        assert!(
+            error.contains("it may make 2000000 bytes of one, expected at most 16384"),
+            "{error}"
+        );
+        let tokenizer = normalizer(2, 10).unwrap();
+        assert_eq!(tokenizer.encode("h", false).unwrap().len(), 100);
+        let error = tokenizer.encode(&"h".repeat(1 << 20), false).unwrap_err().to_string();
+        assert!(
+            error.contains("a text of 1048576 bytes, expected at most 167772; shorten it"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Removes repeated questions, and questions with conflicting references.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     hash::{BuildHasher as _, RandomState},
 };
 
@@ -12,6 +12,12 @@ const SHOWN: usize = 3;
 
 /// The number of characters of a question or a reference that are shown.
 const CLIP: usize = 60;
+
+/// Counts the problems of `others` whose question is also one of `problems`.
+pub fn shared_questions(problems: &[Problem], others: &[Problem]) -> usize {
+    let questions: HashSet<_> = problems.iter().map(|problem| problem.question.text()).collect();
+    others.iter().filter(|other| questions.contains(&other.question.text())).count()
+}
 
 /// A collector of problems, which keeps the first problem of each question and nothing of the rest. So a data set
 /// may be far larger than memory if its questions are few.

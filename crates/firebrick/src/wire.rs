@@ -484,3 +484,20 @@ pub fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, Error> 
     }
     Ok(Models { policy, lora, reward })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_beyond_all_dates_gives_none() {
+        let at = |seconds| date_of(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(1_795_824_000).unwrap().date().year(), 2026);
+        assert_eq!(at(253_402_000_000).unwrap().date().year(), 9999);
+        for beyond in [253_402_500_000, 1 << 40, i64::MAX as u64 / 4] {
+            assert_eq!(at(beyond), None);
+        }
+    }
+}

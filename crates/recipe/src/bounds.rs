@@ -25,6 +25,16 @@ pub(crate) const MATRIX: u128 = 1 << 31;
 /// The most values of a new model: 4 TiB in float32.
 pub(crate) const PARAMETERS: u128 = 1 << 40;
 
+/// The largest number that is no whole number, and has no bound of its own. Products of two such numbers, and their
+/// squares, are still numbers in float32, in which rewards, losses and steps of the optimizer are computed.
+pub(crate) const NUMBER: f64 = 1e9;
+
+/// The smallest such number that is not 0. Smaller ones could become 0 in float32, or divide to what is no number.
+pub(crate) const SMALLEST: f64 = 1e-30;
+
+/// The largest base of a rotary position embedding. Published models reach 1e11.
+pub(crate) const ROPE_THETA: f64 = 1e15;
+
 /// The most operations of one judgement: they take hours.
 pub(crate) const OPERATIONS: u64 = 1_000_000_000_000;
 

@@ -162,7 +162,7 @@ pub struct NewModel {
     pub max_position_embeddings: usize,
     /// Base of the rotary position embedding.
     #[serde(default = "default_rope_theta")]
-    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    #[schemars(range(max = bounds::ROPE_THETA), extend("exclusiveMinimum" = 0.0))]
     pub rope_theta: f64,
     /// True if the output head shares the input embedding's weights.
     #[serde(default = "yes")]

@@ -13,7 +13,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{elsewhere::elsewhere, error::Problem};
+use super::{bounds, elsewhere::elsewhere, error::Problem};
 
 /// Returns every fault of the document's shape.
 pub(super) fn problems(document: &DeTable<'_>, schema: &Json) -> Vec<Problem> {
@@ -206,26 +206,47 @@ impl<'schema> Walk<'schema> {
         }
     }
 
-    /// Compares a number with the schema's bounds. NaN and infinities are never in range.
+    /// Compares a number with the schema's bounds, in the type that it is computed in: 0.99999999999 is 1 in float32,
+    /// which is not below 1. NaN and infinities are never in range.
     fn range(&mut self, span: Range<usize>, given: &str, value: f64, schema: &Json) {
+        let whole = schema.get("type").is_some_and(|kind| kind == "integer");
+        let computed = |number: f64| if whole { number } else { f64::from(number as f32) };
         let bound = |name: &str| schema.get(name).and_then(Json::as_f64);
-        let bounds = [
-            bound("minimum").map(|least| (value >= least, format!("at least {least}"))),
-            bound("exclusiveMinimum").map(|below| (value > below, format!("above {below}"))),
-            bound("maximum").map(|most| (value <= most, format!("at most {most}"))),
-            bound("exclusiveMaximum").map(|above| (value < above, format!("below {above}"))),
-        ];
-        let bounds: Vec<(bool, String)> = bounds.into_iter().flatten().collect();
-        if value.is_finite() && bounds.iter().all(|(holds, _)| *holds) {
+        let is = computed(value);
+        let (least, most) = (bound("minimum"), bound("maximum"));
+        let (below, above) = (bound("exclusiveMinimum"), bound("exclusiveMaximum"));
+        let mut limits: Vec<(bool, String)> = [
+            least.map(|least| (is >= computed(least), format!("at least {least}"))),
+            below.map(|below| (is > computed(below), format!("above {below}"))),
+            most.map(|most| (is <= computed(most), format!("at most {most}"))),
+            above.map(|above| (is < computed(above), format!("below {above}"))),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let (largest, smallest) = (bounds::NUMBER, bounds::SMALLEST);
+        if !whole && most.is_none() && value.abs() > largest {
+            let words = format!("at most {largest:e}{}", if value < 0.0 { " in size" } else { "" });
+            limits.push((false, words));
+        }
+        // 1e-400 has vanished already when it is read.
+        let digits = given.split(['e', 'E']).next().unwrap_or_default();
+        let is_zero = !digits.contains(|digit| matches!(digit, '1'..='9'));
+        if !whole && !is_zero && value.abs() < smallest {
+            limits.push((false, format!("0, or at least {smallest:e} in size")));
+        }
+        if value.is_finite() && limits.iter().all(|(holds, _)| *holds) {
             return;
         }
-        let words: Vec<&str> = bounds.iter().map(|(_, words)| words.as_str()).collect();
+        let words: Vec<&str> = limits.iter().map(|(_, words)| words.as_str()).collect();
         let expected = match (value.is_finite(), words.as_slice()) {
             (false, []) => "a finite number".into(),
             (false, words) => format!("a finite number, {}", words.join(" and ")),
             (true, words) => words.join(" and "),
         };
-        let message = format!("{} is {given}, expected {expected}", self.dotted());
+        let at_the_bound = [below, above].contains(&Some(is)) && is != value;
+        let rounded = if at_the_bound { format!(" ({is} in float32)") } else { String::new() };
+        let message = format!("{} is {given}{rounded}, expected {expected}", self.dotted());
         let key = self.path.last().cloned().unwrap_or_default();
         let help = format!("`{key}`: {}", description(Some(schema)));
         self.problem(span, message, "out of range", Some(help));

@@ -658,6 +658,41 @@ fn what_no_memory_holds_is_refused_with_the_bound() {
     assert!(Recipe::parse(Path::new("recipe.toml"), &with_files(""), &most).is_ok());
 }
 
+/// Rewards, losses and steps are computed in float32, which ends at 3.4e38 and begins at 1.2e-38.
+#[test]
+fn a_number_is_bounded_in_the_type_that_it_is_computed_in() {
+    for (set, problem) in [
+        ("reward.right=1e308", "reward.right is 1e308, expected at most 1e9"),
+        ("reward.wrong=-1e308", "reward.wrong is -1e308, expected at most 1e9 in size"),
+        ("reward.overlong.penalty=1e308", "expected at least 0 and at most 1e9"),
+        ("optim.lr=1e39", "optim.lr is 1e39, expected at least 0 and at most 1e9"),
+        ("optim.lr=1e-400", "expected at least 0 and 0, or at least 1e-30 in size"),
+        ("rollout.temperature=1e-39", "expected above 0 and 0, or at least 1e-30 in size"),
+        ("optim.max_grad_norm=1000000000001", "at most 1e9"),
+        (
+            "optim.beta2=0.99999999999",
+            "beta2 is 0.99999999999 (1 in float32), expected at least 0 and below 1",
+        ),
+        (
+            "loss.dual_clip=1.00000000001",
+            "dual_clip is 1.00000000001 (1 in float32), expected above 1",
+        ),
+        (
+            "model.lora={rank=4, alpha=1e300}",
+            "model.lora.alpha is 1e300, expected above 0 and at most 1e9",
+        ),
+        ("loss.importance_range=[1e-50, 2.0]", "expected 0, or at least 1e-30 in size"),
+    ] {
+        let set = [set.to_owned()];
+        let text = with_files("");
+        let error = Recipe::parse(Path::new("recipe.toml"), &text, &set).unwrap_err().to_string();
+        assert!(error.contains(problem), "{set:?}: {error}");
+    }
+    let most = ["reward.right=1e9", "optim.lr=1e-30", "train.adaptive={kl_stop=1e9}"];
+    let most = most.map(str::to_owned);
+    assert!(Recipe::parse(Path::new("recipe.toml"), &with_files(""), &most).is_ok());
+}
+
 #[test]
 fn the_plain_message_says_where() {
     let text = with_files("[rollout]\ngroup_siz = 8");

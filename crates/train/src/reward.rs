@@ -56,3 +56,33 @@ fn sound(score: Score) -> Score {
         false => Score { verdict: Verdict::Error, credit: 0.0, ..score },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firebrick_core::{Completion, Prompt};
+
+    /// Gives the credits of its list, each with a verdict of "right".
+    struct Credits(Vec<f32>);
+
+    impl Verifier for Credits {
+        fn score(&self, _: &Prompt, completion: &Completion) -> Score {
+            Score::partial(Verdict::Right, self.0[completion.text.len()], "")
+        }
+    }
+
+    #[test]
+    fn a_credit_that_is_no_number_has_no_verdict() {
+        let credits = vec![1.0, f32::NAN, 0.5, f32::INFINITY, f32::NEG_INFINITY];
+        let texts = (0..credits.len()).map(|length| "x".repeat(length));
+        let completions = texts.map(Completion::of_text).collect();
+        let group = Group { prompt: Prompt::default(), completions, step: 0, draw: 0 };
+        let scale = RewardScale { right: 1.0, wrong: -1.0 };
+        let rewarded = reward(vec![group], &Credits(credits), scale, &[], 3).unwrap();
+        let counts: Vec<bool> = rewarded[0].rewards.iter().map(|reward| reward.live).collect();
+        assert_eq!(counts, [true, false, true, false, false]);
+        for left_out in [1, 3, 4] {
+            assert_eq!(rewarded[0].rewards[left_out].score.verdict, Verdict::Error);
+        }
+    }
+}

@@ -109,9 +109,10 @@ pub(super) fn foreign_tokenizer(inspection: &Inspection) -> Option<String> {
 }
 
 fn vocabulary(inspection: &Inspection, unusual: &mut Vec<String>) {
-    let (Some(config), Some(tokenizer)) = (&inspection.config, &inspection.tokenizer) else {
-        return;
-    };
+    let Some(tokenizer) = &inspection.tokenizer else { return };
+    let off = tokenizer.switched_off.iter();
+    unusual.extend(off.map(|what| format!("the tokenizer asks for {what}: it is switched off")));
+    let Some(config) = &inspection.config else { return };
     let (rows, needed) = (config.vocab_size as u64, tokenizer.rows as u64);
     if rows > needed {
         unusual.push(format!(

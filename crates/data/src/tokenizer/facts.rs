@@ -21,6 +21,8 @@ pub struct TokenizerFacts {
     pub stop: Vec<(TokenId, String)>,
     /// The tokens that are put around plain text, in order. The list is empty if there are none.
     pub around_text: Vec<(TokenId, String)>,
+    /// See [`Tokenizer::switched_off`].
+    pub switched_off: Vec<String>,
 }
 
 impl Tokenizer {
@@ -36,6 +38,7 @@ impl Tokenizer {
             stop: self.stop.iter().copied().map(spell).collect(),
             // An empty text gives only the tokens that are put around a text.
             around_text: self.encode("", true).unwrap_or_default().into_iter().map(spell).collect(),
+            switched_off: self.switched_off.clone(),
         }
     }
 }

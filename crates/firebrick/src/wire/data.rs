@@ -8,7 +8,7 @@ use std::{
 use firebrick_core::{Environment, Prompt, Seed, Verifier, WorkedExample};
 use firebrick_data::{
     ChatTemplate, ColumnNames, DataError, DateTime, Part, Preparation, Problem, ProblemSet,
-    PromptFormat, PromptReport, Tokenizer, read_problems,
+    PromptFormat, PromptReport, Tokenizer, read_problems, shared_questions,
 };
 use serde_json::{Map, Value};
 
@@ -59,6 +59,9 @@ impl Data {
         let limit = prompt_limit(recipe, folders)?;
         let text = text_folder(recipe, folders);
         let tokenizer = tokenizer(recipe, text)?;
+        for what in tokenizer.switched_off() {
+            let _ = notes.send(format!("the tokenizer asks for {what}: it is switched off"));
+        }
         let format = format(&recipe.data, text, now)?;
         let mut preparation = Preparation::new(&tokenizer, &format);
         preparation.max_prompt_tokens = limit;
@@ -71,6 +74,9 @@ impl Data {
                 false => ProblemSets::default(),
             };
         shorten(&mut heldout, recipe);
+        // The episodes of an environment may all open with the same words.
+        let told: &[Problem] = if asked.environment.is_none() { &train } else { &[] };
+        tell_shared("data.heldout", told, &heldout, notes);
         let data = &recipe.data;
         let lost = |file| move |error| no_prompts(data, file, error);
         let train_file = data.train.as_ref();
@@ -103,7 +109,7 @@ impl Data {
             false => (Vec::new(), Vec::new()),
         };
         let sets = match asked.heldout {
-            true => eval_sets(recipe, sources, &preparation, notes)?,
+            true => eval_sets(recipe, sources, &preparation, told, notes)?,
             false => Vec::new(),
         };
         let tokenizer = Arc::new(tokenizer);
@@ -156,6 +162,7 @@ fn eval_sets(
     recipe: &Recipe,
     sources: &Sources,
     preparation: &Preparation<'_>,
+    train: &[Problem],
     notes: &Sender<String>,
 ) -> Result<Vec<EvalSet>, Error> {
     let columns = columns(&recipe.data);
@@ -167,6 +174,7 @@ fn eval_sets(
         if set.prompts > 0 {
             problems.truncate(set.prompts);
         }
+        tell_shared(&set.name, train, &problems, notes);
         let lost = |error| no_prompts(&recipe.data, Some(&set.data), error);
         let (prompts, report) = preparation.prompts(&problems).map_err(lost)?;
         if report.kept < report.read {
@@ -176,6 +184,18 @@ fn eval_sets(
         Ok(EvalSet { name: set.name.clone(), prompts, samples })
     };
     recipe.eval.sets.iter().map(read).collect()
+}
+
+/// Tells a person if questions to evaluate on are trained on: their accuracy says little about other questions.
+fn tell_shared(set: &str, train: &[Problem], problems: &[Problem], notes: &Sender<String>) {
+    let shared = shared_questions(train, problems);
+    if shared > 0 {
+        let _ = notes.send(format!(
+            "{set}: {shared} of {} questions are training questions too: their accuracy says little \
+             about questions that are new",
+            problems.len()
+        ));
+    }
 }
 
 fn columns(data: &recipe::Data) -> ColumnNames {

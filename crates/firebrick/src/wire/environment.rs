@@ -11,7 +11,7 @@ use std::{
 use firebrick_core::{
     Detokenizer as _, Environment, EnvironmentFailed, Key, Prompt, TokenId, Verifier, WorkedExample,
 };
-use firebrick_data::{Problem, PromptFormat, Question, Tokenizer};
+use firebrick_data::{Problem, PromptFormat, Question, Tokenizer, tokens_up_to};
 use firebrick_environments::{Calculator, Guessing, OpenEnv, Settings, Words};
 use firebrick_reward::OfConversations;
 use firebrick_rollout::{Conversing, Hearing, RolloutEngine, Turns};
@@ -283,29 +283,6 @@ pub(super) fn tell_alike(problems: &[Problem], notes: &Sender<String>) {
     }
 }
 
-fn up_to(
-    words: &str,
-    most: usize,
-    tokens: impl Fn(&str) -> Result<Vec<TokenId>, String>,
-) -> Result<Vec<TokenId>, String> {
-    let enough = most.saturating_add(AT_THE_CUT);
-    let mut bytes = enough.saturating_mul(BYTES_PER_TOKEN);
-    while bytes < words.len() {
-        let of_beginning = tokens(&words[..words.floor_char_boundary(bytes)])?;
-        if of_beginning.len() > enough {
-            return Ok(of_beginning);
-        }
-        bytes = bytes.saturating_mul(4);
-    }
-    tokens(words)
-}
-
-/// The number of bytes for each token of the first beginning that is tried. Few tokens are longer.
-const BYTES_PER_TOKEN: usize = 16;
-
-/// The number of tokens that a beginning may have more than the same part of the whole: the cut goes through a word.
-const AT_THE_CUT: usize = 64;
-
 /// An environment's words as the policy reads them.
 struct Heard {
     tokenizer: Arc<Tokenizer>,
@@ -333,41 +310,10 @@ impl Hearing for Heard {
         last: Option<TokenId>,
         most: usize,
     ) -> Result<Vec<TokenId>, String> {
-        up_to(words, most, |words| self.tokens(words, last))
+        tokens_up_to(words, most, |words| self.tokens(words, last))
     }
 
     fn between(&self) -> &str {
         if self.format.chat.is_some() { "\n" } else { "" }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    #[test]
-    fn of_a_long_reply_only_a_beginning_is_encoded() {
-        let encoded = Cell::new(0);
-        let four_bytes = |words: &str| {
-            encoded.set(encoded.get() + words.len());
-            Ok(vec![7; words.len().div_ceil(4)])
-        };
-        for words in ["a".repeat(900_000), "é".repeat(450_000), "日本".repeat(150_000)] {
-            encoded.set(0);
-            assert!(up_to(&words, 4, four_bytes).unwrap().len() > 4);
-            assert!(encoded.get() < 2000, "{}", encoded.get());
-        }
-        // Nothing is cut from a reply that may be heard.
-        for length in [0, 1, 4000, 4096, 5000] {
-            let words = "é".repeat(length / 2);
-            assert_eq!(up_to(&words, 1024, four_bytes), four_bytes(&words), "{length}");
-        }
-        // A tokenizer may leave out what it reads, so a long text may have few tokens.
-        let blanks = " ".repeat(900_000);
-        assert_eq!(up_to(&blanks, 4, |words| Ok(vec![1; words.len() / 300_000])), Ok(vec![1; 3]));
-        // A mistake in the beginning is one of the whole.
-        assert_eq!(up_to(&blanks, 4, |_| Err("no".into())), Err("no".into()));
     }
 }

@@ -83,6 +83,15 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
     if let Some((of, rank)) = ranks.chain([("r", lora.rank)]).find(wrong) {
         return refuse(format!("the rank of {of:?} is {rank}, expected 1 to {}", Lora::RANK));
     }
+    // Beyond this, what an adapter adds could overflow, and a normalisation would make zeros of it without a word.
+    let alphas = lora.alpha_pattern.iter().map(|(pattern, alpha)| (pattern.as_str(), *alpha));
+    let too_large = |(_, alpha): &(&str, f64)| alpha.abs() > Lora::ALPHA;
+    if let Some((of, alpha)) = alphas.chain([("lora_alpha", lora.alpha)]).find(too_large) {
+        let most = Lora::ALPHA;
+        return refuse(format!(
+            "the alpha of {of:?} is {alpha:e}, expected at most {most:e} in size"
+        ));
+    }
     if let Err(problem) = Rules::of(&lora) {
         return refuse(problem);
     }

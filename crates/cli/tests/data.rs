@@ -1,0 +1,123 @@
+//! What a data file says reaches the policy, the judge and the record as the file has it.
+
+#![allow(clippy::unwrap_used)]
+
+mod place;
+
+use place::Place;
+use rusqlite::Connection;
+
+const RECIPE: &str = r#"
+[model]
+path = "qwen2"
+
+[data]
+train = "rows.jsonl"
+heldout = "heldout.jsonl"
+max_prompt_tokens = 64
+
+[rollout]
+group_size = 2
+max_completion_tokens = 4
+
+[sampling]
+dynamic = false
+prompts_per_step = 5
+
+[train]
+steps = 1
+mini_batch = 10
+
+[reward]
+kind = "exact"
+"#;
+
+/// Makes a run of `rows`, and returns its record and what it said.
+fn run(place: &Place, rows: &[&str]) -> (Connection, String) {
+    place.write("recipe.toml", RECIPE);
+    place.write("rows.jsonl", rows.join("\n"));
+    place.write("heldout.jsonl", "{\"prompt\": \"Is this new?\", \"answer\": 1}\n");
+    let outcome = place.run(&["train", "recipe.toml"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let store = Connection::open(place.path("runs/recipe/run.db")).unwrap();
+    (store, outcome.stdout + &outcome.stderr)
+}
+
+fn asked(store: &Connection) -> Vec<(String, String)> {
+    let sql =
+        "SELECT DISTINCT prompt, reference FROM groups WHERE source = 'train' ORDER BY reference";
+    let mut query = store.prepare(sql).unwrap();
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn rows_are_asked_and_judged_as_they_are_written() {
+    let place = Place::new();
+    place.fixture("qwen2-f32", "qwen2");
+    let long = format!("{{\"prompt\": \"{}\", \"answer\": 9}}", "word ".repeat(2_000_000));
+    let (store, said) = run(
+        &place,
+        &[
+            r#"{"prompt": "eight", "answer": 8.0}"#,
+            r#"{"prompt": "many digits", "answer": 123456789012345678901234567890}"#,
+            r#"{"prompt": "a price", "answer": 1.50}"#,
+            r#"{"prompt": [{"role": "user", "content": "go on"},
+                {"role": "assistant", "content": "The answer is"}], "answer": "is 5"}"#
+                .replace('\n', " ")
+                .as_str(),
+            r#"{"prompt": "[{\"role\": \"user\", \"content\": \"as text\"}]", "answer": "text"}"#,
+            &long,
+        ],
+    );
+    let asked = asked(&store);
+    let references: Vec<&str> = asked.iter().map(|(_, reference)| reference.as_str()).collect();
+    assert_eq!(references, ["1.5", "123456789012345678901234567890", "8", "is 5", "text"]);
+
+    // A message that the assistant began is not closed and opened again.
+    assert!(asked[3].0.ends_with("assistant\nThe answer is"), "{:?}", asked[3].0);
+    assert!(asked[4].0.contains("user\nas text<"), "{:?}", asked[4].0);
+    assert!(said.contains("1 too long"), "{said}");
+}
+
+#[test]
+fn questions_that_are_trained_on_and_evaluated_on_are_told() {
+    let place = Place::new();
+    place.fixture("qwen2-f32", "qwen2");
+    let rows: Vec<String> =
+        (0..5).map(|row| format!("{{\"prompt\": \"{row} + 1\", \"answer\": {row}}}")).collect();
+    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+    let (_, said) = run(&place, &rows);
+    assert!(!said.contains("training questions too"), "{said}");
+
+    let same = ["train", "recipe.toml", "--set", "data.heldout=rows.jsonl", "--set"];
+    let outcome = place.run(&[&same[..], &["name=same"]].concat());
+    let told = "data.heldout: 5 of 5 questions are training questions too";
+    assert!((outcome.stdout + &outcome.stderr).contains(told), "{told}");
+}
+
+/// A tokenizer that splits words by dice would give a prompt other tokens in each process.
+#[test]
+fn dice_in_a_tokenizer_are_switched_off_and_told() {
+    let place = Place::new();
+    place.fixture("qwen2-f32", "qwen2");
+    let tokenizer = std::fs::read_to_string(place.path("qwen2/tokenizer.json")).unwrap();
+    let dice = tokenizer.replacen("\"dropout\": null", "\"dropout\": 0.5", 1);
+    assert_ne!(dice, tokenizer);
+    place.write("qwen2/tokenizer.json", dice);
+    let rows: Vec<String> = (0..5)
+        .map(|row| format!("{{\"prompt\": \"What is {row} + 1?\", \"answer\": {row}}}"))
+        .collect();
+    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+    let texts = |store: &Connection| -> Vec<String> {
+        let mut query = store.prepare("SELECT text FROM completions ORDER BY rowid").unwrap();
+        let rows = query.query_map([], |row| row.get(0));
+        rows.unwrap().map(Result::unwrap).collect()
+    };
+    let (store, said) = run(&place, &rows);
+    let first = texts(&store);
+    assert!(said.contains("the tokenizer asks for BPE dropout of 0.5"), "{said}");
+    drop(store);
+    std::fs::remove_dir_all(place.path("runs")).unwrap();
+    assert_eq!(texts(&run(&place, &rows).0), first);
+}
