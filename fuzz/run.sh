@@ -7,7 +7,7 @@ seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET…]}
 shift
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
-    targets=(recipe rows template checkpoint gguf store judge extract parse compare)
+    targets=(recipe rows tokenizer template checkpoint gguf store judge extract parse compare)
 fi
 
 seeds=$(mktemp -d)
@@ -24,6 +24,7 @@ seed() {
 }
 seed recipe recipes/*.toml
 seed rows crates/data/tests/parquet/*
+seed tokenizer tests/fixtures/{qwen2-f32,gemma-f32}/tokenizer.json
 seed template tests/chat/templates/*.jinja
 seed checkpoint tests/fixtures/*/config.json tests/fixtures/qwen2-f32/model.safetensors \
     tests/fixtures/*/model.safetensors.index.json
