@@ -20,7 +20,7 @@ import tempfile
 import time
 import urllib.request
 
-STEPS = ["train.steps=20", "warmup.stop_at=0.1", "eval.every=1000"]
+STEPS = ["train.steps=20", "sft.stop_at=0.1", "eval.every=1000"]
 
 
 def ask_as_a_page(address, going):

@@ -4,7 +4,7 @@
 #     sbatch launch/slurm.sh recipe.toml MODEL
 #
 # All nodes share the current folder. The job is told ten minutes before its time is over. The run then saves, and
-# the job is queued again and goes on. The recipe's [device] says what the trainer computes on: without one it is
+# the job is queued again and continues. The recipe's [device] says what the trainer computes on: without one it is
 # the CPU.
 #SBATCH --job-name=firebrick
 #SBATCH --nodes=3

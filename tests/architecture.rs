@@ -9,10 +9,10 @@ use burn::{
     module::{Module, Param},
     tensor::{DType, Device, FloatDType, Int, Tensor, TensorData, activation},
 };
-use firebrick_core::{Completion, Seed, TokenId, WorkedExample};
+use firebrick_core::{Completion, Seed, SftExample, TokenId};
 use firebrick_models::{
-    CheckpointError, Compute, DecodeCache, KvCache, Look as Looking, Padding, ParameterSet,
-    PolicyModel, Sight, TokenBatch, arrange_rows, attention, head_logprobs, load_parameters,
+    AttentionOptions, CheckpointError, Compute, DecodeCache, KvCache, PackedMask, Padding,
+    ParameterSet, PolicyModel, TokenBatch, arrange_rows, attention, head_logprobs, load_parameters,
     parameters, save_parameters,
 };
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, stream};
@@ -20,19 +20,19 @@ use firebrick_tests::{
     close::{Tolerance, nested_pairs, pairs},
     tiny::{VOCABULARY, numbers, request},
 };
-use firebrick_train::{AdamW, Cut, OptimConfig, warmup_step};
+use firebrick_train::{AdamW, MicroBatching, OptimConfig, sft_step};
 use safetensors::{Dtype, tensor::TensorView};
 
 const LOGPROBS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
 
 const HIDDEN: usize = 24;
 
-/// Gated linear recurrences. A mixed policy has one more layer behind them: a look at all earlier tokens.
+/// Gated linear recurrences. A mixed policy has one more layer after them: attention over all earlier tokens.
 #[derive(Module, Debug)]
 struct Recurrent {
     embedding: Param<Tensor<2>>, // [vocab, hidden]
     recurrences: Vec<Recurrence>,
-    look: Option<Look>,
+    attention: Option<Attention>,
     head: Param<Tensor<2>>, // [vocab, hidden]
 }
 
@@ -45,12 +45,12 @@ struct Recurrence {
 
 /// Attention with one head. It needs no positions, because the recurrences before it give the order.
 #[derive(Module, Debug)]
-struct Look {
+struct Attention {
     query: Param<Tensor<2>>,
     key: Param<Tensor<2>>,
 }
 
-/// The memory of decoding: a state for each recurrence, and the keys and values of the look.
+/// The memory of decoding: a state for each recurrence, and the keys and values of the attention.
 #[derive(Clone)]
 struct Memory {
     states: Vec<Tensor<2>>,
@@ -59,12 +59,12 @@ struct Memory {
 
 /// The context that all layers share.
 struct Context {
-    present: Tensor<3>,   // [rows, tokens, 1]
-    sight: Option<Sight>, // for a look at a batch
+    present: Tensor<3>,       // [rows, tokens, 1]
+    mask: Option<PackedMask>, // for attention over a batch
 }
 
 impl Recurrent {
-    /// Makes three layers. The last one is a look if the policy is `mixed`.
+    /// Makes three layers. The last one is attention if the policy is `mixed`.
     fn new(seed: u64, mixed: bool, device: &Device) -> Self {
         let seed = Seed::run(seed);
         let matrix = |name: &str, [rows, columns]: [usize; 2], deviation: f64| {
@@ -82,7 +82,7 @@ impl Recurrent {
                     value: square(&format!("value {index}")),
                 })
                 .collect(),
-            look: mixed.then(|| Look { query: square("query"), key: square("key") }),
+            attention: mixed.then(|| Attention { query: square("query"), key: square("key") }),
             head: matrix("head", [VOCABULARY, HIDDEN], 0.3),
         }
     }
@@ -98,12 +98,12 @@ impl Recurrent {
     fn one(&self, index: usize, x: Tensor<3>, context: &Context, memory: &mut Memory) -> Tensor<3> {
         match self.recurrences.get(index) {
             Some(recurrence) => recurrence.forward(x, context, &mut memory.states[index]),
-            None => self.look.as_ref().unwrap().forward(x, context, memory.seen.as_mut()),
+            None => self.attention.as_ref().unwrap().forward(x, context, memory.seen.as_mut()),
         }
     }
 
     /// Runs all layers over `x` and their memory. Gives the last token's hidden state.
-    fn remembering(&self, x: Tensor<3>, context: &Context, memory: &mut Memory) -> Tensor<2> {
+    fn forward_cached(&self, x: Tensor<3>, context: &Context, memory: &mut Memory) -> Tensor<2> {
         let [rows, length, _] = x.dims();
         let all = 0..self.layers();
         let x = all.fold(x, |x, index| self.one(index, x, context, memory));
@@ -134,27 +134,27 @@ impl Recurrence {
     }
 }
 
-impl Look {
+impl Attention {
     fn forward(&self, x: Tensor<3>, context: &Context, seen: Option<&mut KvCache>) -> Tensor<3> {
         let [rows, length, width] = x.dims();
         let (query, keys) = (product(x.clone(), &self.query), product(x.clone(), &self.key));
         let flat = |x: &Tensor<3>| x.clone().reshape([rows * length, 1, width]);
         let (query, keys, values) = (flat(&query), flat(&keys), flat(&x));
-        let looked = match (&context.sight, seen) {
+        let attended = match (&context.mask, seen) {
             (None, Some(seen)) => {
-                seen.attend(0, query, &keys, &values, None).reshape([rows, length, width])
+                seen.fill_and_attend(0, query, &keys, &values, None).reshape([rows, length, width])
             }
-            (Some(sight), seen) => {
+            (Some(mask), seen) => {
                 if let Some(seen) = seen {
                     seen.fill(0, &keys, &values);
                 }
-                let look = Looking { window: None, scores: 1 << 12 };
-                let attended = attention(&query, &keys, &values, sight, look);
-                attended.output.reshape([rows, length, width])
+                let options = AttentionOptions { window: None, scores: 1 << 12 };
+                let out = attention(&query, &keys, &values, mask, options);
+                out.output.reshape([rows, length, width])
             }
-            (None, None) => unreachable!("decoding remembers"),
+            (None, None) => unreachable!("decoding has a cache"),
         };
-        x + looked
+        x + attended
     }
 }
 
@@ -172,8 +172,8 @@ impl PolicyModel for Recurrent {
     }
 
     fn context(&self, batch: &TokenBatch) -> Context {
-        let sight = self.look.as_ref().map(|_| batch.sight());
-        Context { present: batch.present().unsqueeze_dim(2), sight }
+        let mask = self.attention.as_ref().map(|_| batch.mask());
+        Context { present: batch.present().unsqueeze_dim(2), mask }
     }
 
     fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
@@ -181,7 +181,7 @@ impl PolicyModel for Recurrent {
     }
 
     fn layers(&self) -> usize {
-        self.recurrences.len() + usize::from(self.look.is_some())
+        self.recurrences.len() + usize::from(self.attention.is_some())
     }
 
     fn layer(&self, index: usize, x: Tensor<3>, context: &Context) -> Tensor<3> {
@@ -195,20 +195,20 @@ impl PolicyModel for Recurrent {
 
     fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, Memory) {
         let rows = batch.tokens.dims()[0];
-        let seen = |_: &Look| KvCache::new(batch, 1, [1, HIDDEN], Compute::F32);
-        let mut memory = self.nothing(rows, self.look.as_ref().map(seen));
-        let last = self.remembering(self.embed(batch), &self.context(batch), &mut memory);
+        let seen = |_: &Attention| KvCache::new(batch, 1, [1, HIDDEN], Compute::F32);
+        let mut memory = self.nothing(rows, self.attention.as_ref().map(seen));
+        let last = self.forward_cached(self.embed(batch), &self.context(batch), &mut memory);
         (last, memory)
     }
 
     fn decode(&self, tokens: Tensor<1, Int>, memory: &mut Memory) -> Tensor<2> {
         let rows = tokens.dims()[0];
         if let Some(seen) = &mut memory.seen {
-            seen.next_places();
+            seen.append_slots();
         }
         let present = Tensor::ones([rows, 1, 1], &self.device());
-        let context = Context { present, sight: None };
-        self.remembering(self.embedded(tokens.reshape([rows, 1])), &context, memory)
+        let context = Context { present, mask: None };
+        self.forward_cached(self.embedded(tokens.reshape([rows, 1])), &context, memory)
     }
 
     fn head(&self) -> &Param<Tensor<2>> {
@@ -241,7 +241,7 @@ impl DecodeCache for Memory {
     }
 }
 
-/// The policies without and with a look.
+/// The policies without and with attention.
 fn policies(device: &Device) -> [(&'static str, Recurrent); 2] {
     [("recurrent", Recurrent::new(1, false, device)), ("mixed", Recurrent::new(4, true, device))]
 }
@@ -363,18 +363,19 @@ fn padding_on_either_side_changes_nothing() {
 fn a_recurrence_learns() {
     let device = Device::flex().autodiff();
     for (name, mut policy) in policies(&device) {
-        let examples: Vec<WorkedExample> = (0..4)
+        let examples: Vec<SftExample> = (0..4)
             .map(|id| {
                 let prompt = request(id, 2 + id as usize, 1).prompt.tokens;
-                WorkedExample::new(prompt, request(100 + id, 6, 1).prompt.tokens)
+                SftExample::new(prompt, request(100 + id, 6, 1).prompt.tokens)
             })
             .collect();
         let mut optimizer = AdamW::new(OptimConfig::default());
-        let cut = Cut { micro_batch_tokens: 24, logits: 100, ..Cut::default() };
+        let micro_batching =
+            MicroBatching { micro_batch_tokens: 24, logits: 100, ..MicroBatching::default() };
         let mut losses = Vec::new();
         for _ in 0..40 {
             let (moved, loss, _) =
-                warmup_step(policy, &mut optimizer, &examples, 1e-2, cut).unwrap();
+                sft_step(policy, &mut optimizer, &examples, 1e-2, micro_batching).unwrap();
             policy = moved;
             losses.push(loss);
         }

@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 use firebrick_core::{Seed, TokenId};
-use firebrick_models::{Look, Padding, TokenBatch, attention, attention_backward};
+use firebrick_models::{AttentionOptions, Padding, TokenBatch, attention, attention_backward};
 use proptest::{
     collection::vec,
     prelude::*,
@@ -24,7 +24,7 @@ struct Case {
     padding: Padding,
     kv_heads: usize,
     group: usize,
-    look: Look,
+    options: AttentionOptions,
     seed: u64,
 }
 
@@ -32,12 +32,12 @@ fn case() -> impl Strategy<Value = Case> {
     let long = prop_oneof![4 => 1..20usize, 1 => 100..300usize];
     let padding = prop_oneof![Just(Padding::None), Just(Padding::Left), Just(Padding::Right)];
     let window = prop_oneof![8 => 1..40usize, 1 => Just(1 << 32)];
-    let look = (proptest::option::weighted(0.4, window), 1..40_000usize);
+    let options = (proptest::option::weighted(0.4, window), 1..40_000usize);
     let texts = vec((long, any::<bool>()), 1..6);
-    (texts, padding, 1..4usize, 1..4usize, look, any::<u64>()).prop_map(
+    (texts, padding, 1..4usize, 1..4usize, options, any::<u64>()).prop_map(
         |(texts, padding, kv_heads, group, (window, scores), seed)| {
-            let look = Look { window, scores };
-            Case { texts, padding, kv_heads, group, look, seed }
+            let options = AttentionOptions { window, scores };
+            Case { texts, padding, kv_heads, group, options, seed }
         },
     )
 }
@@ -49,13 +49,13 @@ fn blocks_of_attention_are_a_dense_softmax() {
     TestRunner::new(config)
         .run(&case(), |case| {
             let batch = batch(&case);
-            let on = batch.segments().iter().filter(|segment| segment.after.is_some()).count();
+            let on = batch.segments().iter().filter(|segment| segment.prefix.is_some()).count();
             shared.set(shared.get() + on);
-            let places = batch.tokens.shape().num_elements();
+            let tokens = batch.tokens.shape().num_elements();
             let random = |name: &str, heads: usize| {
                 let mut stream = Seed::run(case.seed).derive(name, &[]).stream();
                 let number = |at| (6.0 * stream.uniform_at(at) - 3.0) as f32;
-                let shape = [places, heads, HEAD_DIM];
+                let shape = [tokens, heads, HEAD_DIM];
                 let numbers: Vec<f32> =
                     (0..shape.iter().product::<usize>() as u64).map(number).collect();
                 let data = TensorData::new(numbers, shape);
@@ -73,12 +73,11 @@ fn blocks_of_attention_are_a_dense_softmax() {
             let gradients = (dense.clone() * Tensor::from_inner(d_output.clone())).sum().backward();
             let expected = [&query, &key, &value].map(|x| x.grad(&gradients).unwrap());
 
-            let (sight, look) = (batch.sight(), case.look);
+            let (mask, options) = (batch.mask(), case.options);
             let [query, key, value] = [query, key, value].map(Tensor::inner);
-            let attended = attention(&query, &key, &value, &sight, look);
-            close("output", attended.output.clone(), dense.inner())?;
-            let got =
-                attention_backward([&query, &key, &value], &attended, &d_output, &sight, look);
+            let out = attention(&query, &key, &value, &mask, options);
+            close("output", out.output.clone(), dense.inner())?;
+            let got = attention_backward([&query, &key, &value], &out, &d_output, &mask, options);
             for ((name, got), expected) in ["query", "key", "value"].iter().zip(got).zip(expected) {
                 close(name, got, expected)?;
             }
@@ -86,7 +85,7 @@ fn blocks_of_attention_are_a_dense_softmax() {
         })
         .unwrap();
     let shared = shared.get();
-    assert!(shared > 30, "{shared} texts that go on from another");
+    assert!(shared > 30, "{shared} texts that continue from another");
 }
 
 fn batch(case: &Case) -> TokenBatch {
@@ -102,42 +101,42 @@ fn batch(case: &Case) -> TokenBatch {
         .zip(&case.texts)
         .enumerate()
         .map(|(index, (text, &(_, goes_on)))| {
-            let after = first.filter(|_| goes_on);
-            if after.is_none() {
+            let prefix = first.filter(|_| goes_on);
+            if prefix.is_none() {
                 first = Some(index);
             }
-            (text.as_slice(), after)
+            (text.as_slice(), prefix)
         })
         .collect();
     TokenBatch::packed(&texts, &device)
 }
 
 fn present(batch: &TokenBatch) -> Tensor<3> {
-    let places = batch.tokens.shape().num_elements();
-    batch.present().reshape([places, 1, 1])
+    let tokens = batch.tokens.shape().num_elements();
+    batch.present().reshape([tokens, 1, 1])
 }
 
 /// Computes attention by its definition, from the distance between two tokens of one text. Everything else is
 /// hidden.
 fn dense(case: &Case, batch: &TokenBatch, [query, key, value]: [&Tensor<3>; 3]) -> Tensor<3> {
-    let places = query.dims()[0];
+    let tokens = query.dims()[0];
     let segments = batch.segments();
     let positions: Vec<i64> = batch.positions.clone().into_data().iter::<i64>().collect();
-    let mut of = vec![None; places];
+    let mut of = vec![None; tokens];
     for (index, segment) in segments.iter().enumerate() {
-        of[segment.places.clone()].fill(Some(index));
+        of[segment.range.clone()].fill(Some(index));
     }
-    let window = case.look.window.map_or(i64::MAX, |window| window as i64);
-    let sees = |q: usize, k: usize| {
+    let window = case.options.window.map_or(i64::MAX, |window| window as i64);
+    let visible = |q: usize, k: usize| {
         let (Some(a), Some(b)) = (of[q], of[k]) else { return false };
         let distance = positions[q] - positions[k];
-        (a == b || segments[a].after == Some(b)) && (0..window).contains(&distance)
+        (a == b || segments[a].prefix == Some(b)) && (0..window).contains(&distance)
     };
-    let hidden: Vec<f32> = (0..places * places)
-        .map(|at| if sees(at / places, at % places) { 0.0 } else { -1e30 })
+    let hidden: Vec<f32> = (0..tokens * tokens)
+        .map(|at| if visible(at / tokens, at % tokens) { 0.0 } else { -1e30 })
         .collect();
     let device = query.device();
-    let bias = Tensor::<2>::from_data(TensorData::new(hidden, [places, places]), &device);
+    let bias = Tensor::<2>::from_data(TensorData::new(hidden, [tokens, tokens]), &device);
     let owners: Vec<i32> =
         (0..case.kv_heads * case.group).map(|head| (head / case.group) as i32).collect();
     let owners = Tensor::<1, Int>::from_ints(owners.as_slice(), &device);

@@ -18,7 +18,8 @@ use firebrick_models::{
 };
 use firebrick_reward::Overlong;
 use firebrick_train::{
-    Aggregation, ClipRange, Cut, Dapo, Divisors, Layout, MicroBatch, Objective, Sample, Updater,
+    Aggregation, ClipRange, Dapo, Divisors, Layout, MicroBatch, MicroBatching, Objective, Sample,
+    Updater,
 };
 
 fn policy() -> Decoder {
@@ -41,7 +42,7 @@ fn policy() -> Decoder {
 fn updater() -> Updater {
     let clip = ClipRange { low: 0.2, high: 0.28 };
     Updater {
-        others: Default::default(),
+        replicas: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),
@@ -53,14 +54,14 @@ fn updater() -> Updater {
         aggregation: Aggregation::TokenMean,
         constant_length: 1,
         temperature: 1.0,
-        cut: Cut { logits: 30, ..Cut::default() },
+        micro_batching: MicroBatching { logits: 30, ..MicroBatching::default() },
     }
 }
 
-/// The policy asks, hears three tokens, and answers.
+/// The policy asks, observes three tokens, and answers.
 fn turns() -> Completion {
     let mut turns = Completion::written(vec![4, 5], vec![-3.0, -3.1], FinishReason::Stop);
-    turns.hear(&[11, 12, 13]);
+    turns.observe(&[11, 12, 13]);
     turns.write(&[6, 7, 8], &[-2.9, -3.2, -3.3]);
     turns
 }
@@ -110,7 +111,7 @@ fn only_the_policys_own_tokens_are_predicted() {
     );
     assert_eq!((batch.rows, batch.width), (1, 5));
     let whole = |tensor: Tensor<1, burn::tensor::Int>| tensor.try_into_vec_as::<i32>().unwrap();
-    // The place before a token predicts it, also for the first token after the heard ones.
+    // The place before a token predicts it, also for the first token after the observed ones.
     assert_eq!(whole(batch.predictors), [2, 3, 7, 8, 9]);
     assert_eq!(whole(batch.labels), [4, 5, 6, 7, 8]);
     let old: Vec<f32> = batch.old_logprobs.try_into_vec_as::<f32>().unwrap();
@@ -140,7 +141,7 @@ fn a_conversation_trains_with_the_right_tokens() {
     let policy_loss = report.metrics.get("loss/policy").unwrap();
     assert!((policy_loss - expected).abs() < 1e-5, "{policy_loss}, {expected}");
 
-    // Heard tokens are read: other tokens there give other gradients. They have no loss of their own: other
+    // Observed tokens are read: other tokens there give other gradients. They have no loss of their own: other
     // advantages and log-probabilities there change nothing.
     let gradients = by_path(&policy, &report.gradients);
     let mut noisy = sample.clone();
@@ -163,7 +164,7 @@ fn shaping_counts_what_the_policy_wrote() {
         let overlong = Overlong { max_completion_tokens, buffer: 4, penalty: 1.0, filter: false };
         let mut rewards: Vec<Reward> = vec![scale.reward(Score::right("1"))];
         overlong.shape(&group, &mut rewards);
-        rewards[0].shaped
+        rewards[0].reward
     };
     // Five tokens are one beyond 8 − 4, and none beyond 9 − 4. All eight would be four beyond 8 − 4.
     assert_eq!((shaped(8), shaped(9)), (0.75, 1.0));
@@ -178,7 +179,7 @@ fn importance_weighs_the_policy_loss_token_by_token() {
     sample.old_logprobs = now.clone();
     // The weights are 2, 1/2 and one beyond the cap of 3. The last two tokens are of the same policy.
     let shift = [2.0_f32.ln(), -(2.0_f32.ln()), 9.0, 9.0, 9.0, 5.0, 0.0, 0.0];
-    sample.behaviour_logprobs = now.iter().zip(shift).map(|(now, shift)| now - shift).collect();
+    sample.rollout_logprobs = now.iter().zip(shift).map(|(now, shift)| now - shift).collect();
     sample.weigh(3.0);
     let expected = [2.0, 0.5, 3.0, 1.0, 1.0];
     for (place, expected) in sample.own().zip(expected) {
@@ -202,7 +203,7 @@ fn completions_that_are_out_of_the_loss_count_in_a_constant_divisor() {
             sample.old_logprobs = logprobs(&policy, &turns());
             sample
         });
-    samples[1].live = false;
+    samples[1].in_loss = false;
     // All ratios are 1, so the loss is minus five tokens over 2 completions of 10.
     let report = updater.gradients(&policy, &samples).unwrap();
     assert!((report.loss + 5.0 / 20.0).abs() < 1e-6, "{}", report.loss);

@@ -21,7 +21,7 @@ use firebrick_core::{
 use firebrick_environments::{Guessing, OpenEnv, Settings, Words};
 use firebrick_models::Decoder;
 use firebrick_rollout::{
-    Conversing, GroupRequest, Hearing, LocalEngine, RequestId, RolloutEngine, RolloutError,
+    GroupRequest, LocalEngine, MultiTurnEngine, Renderer, RequestId, RolloutEngine, RolloutError,
     SampleOn, Sampling, ScriptedEngine, Turns, Wait, generate,
 };
 use firebrick_stub::{GameOptions, Games, Trouble};
@@ -46,9 +46,9 @@ impl<F: Fn(&Prompt, usize, &str) -> Said + Clone + Send + Sync + 'static> Enviro
 }
 
 impl<F: Fn(&Prompt, usize, &str) -> Said + Send> Episode for Told<F> {
-    fn step(&mut self, said: &str) -> Said {
+    fn step(&mut self, action: &str) -> Said {
         self.2 += 1;
-        (self.0)(&self.1, self.2, said)
+        (self.0)(&self.1, self.2, action)
     }
 }
 
@@ -59,7 +59,7 @@ fn says<F: Fn(&Prompt, usize, &str) -> Said>(says: F) -> Says<F> {
 /// Reads each word as the number of a token.
 struct Numbers;
 
-impl Hearing for Numbers {
+impl Renderer for Numbers {
     fn tokens(&self, words: &str, _: Option<TokenId>) -> Result<Vec<TokenId>, String> {
         let token = |word: &str| word.parse().map_err(|_| format!("`{word}` is no number"));
         words.split_whitespace().map(token).collect()
@@ -70,16 +70,20 @@ impl Hearing for Numbers {
     }
 }
 
-const TURNS: Turns =
-    Turns { max_turns: 8, max_turn_tokens: usize::MAX, max_heard_tokens: 100, stop: Vec::new() };
+const TURNS: Turns = Turns {
+    max_turns: 8,
+    max_turn_tokens: usize::MAX,
+    max_observation_tokens: 100,
+    stop: Vec::new(),
+};
 
-fn conversing<M: 'static>(
+fn multi_turn<M: 'static>(
     engine: impl RolloutEngine<M> + 'static,
     environment: impl Environment + 'static,
     turns: Turns,
-) -> Conversing<M> {
+) -> MultiTurnEngine<M> {
     let (engine, environment) = (Box::new(engine), Arc::new(environment));
-    Conversing::new(engine, environment, numbers(), Arc::new(Numbers), turns)
+    MultiTurnEngine::new(engine, environment, numbers(), Arc::new(Numbers), turns)
 }
 
 fn with_sampling(mut request: GroupRequest, sampling: Sampling) -> GroupRequest {
@@ -107,13 +111,13 @@ fn ids_are_appended_and_never_tokenized_again() {
         seen.lock().unwrap().extend(of_index);
         counts(request, index)
     });
-    let environment = says(|_, turn, said| {
+    let environment = says(|_, turn, action| {
         Ok(match turn {
-            1 => Reply { reward: Some(0.5), ..Reply::heard(format!("{} 30", said.len())) },
+            1 => Reply { reward: Some(0.5), ..Reply::observation(format!("{} 30", action.len())) },
             _ => Reply::over("done", 2.0),
         })
     });
-    let mut engine = conversing::<()>(engine, environment, TURNS);
+    let mut engine = multi_turn::<()>(engine, environment, TURNS);
     let asked = with_sampling(request(1, 3, 2), Sampling::greedy(16, vec![0]));
     let prompt = asked.prompt.tokens.clone();
     let mut finished = 0;
@@ -121,14 +125,14 @@ fn ids_are_appended_and_never_tokenized_again() {
     assert_eq!(finished, 2);
 
     let next = prompt[2] + 1;
-    let said = format!("{next} {}", next + 1);
-    let heard = said.len() as TokenId;
+    let action = format!("{next} {}", next + 1);
+    let observation = action.len() as TokenId;
     for completion in &groups[0].completions {
-        assert_eq!(completion.tokens, [next, next + 1, 0, heard, 30, 31, 32, 0]);
+        assert_eq!(completion.tokens, [next, next + 1, 0, observation, 30, 31, 32, 0]);
         assert_eq!(completion.mask, [true, true, true, false, false, true, true, true]);
         let logprobs = [-0.5, -0.25, -0.125, 0.0, 0.0, -0.5, -0.25, -0.125];
         assert_eq!(completion.logprobs, logprobs);
-        assert_eq!(completion.text, format!("{said}|{heard} 30|31 32"));
+        assert_eq!(completion.text, format!("{action}|{observation} 30|31 32"));
         assert_eq!(completion.finish, FinishReason::Stop);
         let expected = Outcome {
             reward: Some(2.5),
@@ -140,7 +144,7 @@ fn ids_are_appended_and_never_tokenized_again() {
         assert_eq!(*outcome(completion), expected);
     }
     // The second turn reads the ids of the first as they were written.
-    let second = [&prompt[..], &[next, next + 1, 0, heard, 30]].concat();
+    let second = [&prompt[..], &[next, next + 1, 0, observation, 30]].concat();
     assert_eq!(*requests.lock().unwrap(), [prompt, second.clone(), second]);
 }
 
@@ -148,7 +152,7 @@ fn ids_are_appended_and_never_tokenized_again() {
 fn a_conversation_ends_at_each_of_its_limits() {
     let run = |turns: Turns, most: usize, reply: fn(usize) -> Said| {
         let environment = says(move |_, turn, _: &str| reply(turn));
-        let mut engine = conversing::<()>(ScriptedEngine::new(cut), environment, turns);
+        let mut engine = multi_turn::<()>(ScriptedEngine::new(cut), environment, turns);
         let asked = with_sampling(request(1, 3, 1), Sampling::greedy(most, vec![0]));
         generate(&mut engine, vec![asked], &mut |_| {}).unwrap()[0].completions[0].clone()
     };
@@ -159,13 +163,13 @@ fn a_conversation_ends_at_each_of_its_limits() {
         let finish = request.sampling.finish(&tokens).unwrap_or(FinishReason::Stop);
         Completion::written(tokens.clone(), vec![-1.0; tokens.len()], finish)
     }
-    let on = |_| Ok(Reply::heard("40 41"));
+    let on = |_| Ok(Reply::observation("40 41"));
     let case = |turns, most, reply| {
         let completion = run(turns, most, reply);
         let Outcome { turns, ended, failure, .. } = outcome(&completion).clone();
         (completion.count(), completion.tokens.len(), turns, ended, completion.finish, failure)
     };
-    use Ended::{Heard, Over, Tokens};
+    use Ended::{Observation, Over, Tokens};
     use FinishReason::{Length, Stop};
     let none = String::new;
     assert_eq!(
@@ -178,12 +182,12 @@ fn a_conversation_ends_at_each_of_its_limits() {
         case(Turns { max_turn_tokens: 1, ..TURNS }, 3, on),
         (3, 7, 3, Tokens, Length, none())
     );
-    // A reply that is too long is not heard.
-    let deaf = Turns { max_heard_tokens: 3, ..TURNS };
-    assert_eq!(outcome(&run(deaf.clone(), 90, on)).closing, "40 41");
-    assert_eq!(case(deaf, 90, on), (6, 8, 2, Heard, Length, none()));
+    // A reply that is too long is not observed.
+    let short = Turns { max_observation_tokens: 3, ..TURNS };
+    assert_eq!(outcome(&run(short.clone(), 90, on)).closing, "40 41");
+    assert_eq!(case(short, 90, on), (6, 8, 2, Observation, Length, none()));
     // An episode can end with a turn that was cut off, if the environment says so.
-    let over = |turn| Ok(if turn < 3 { Reply::heard("40") } else { Reply::over("", 1.0) });
+    let over = |turn| Ok(if turn < 3 { Reply::observation("40") } else { Reply::over("", 1.0) });
     assert_eq!(case(Turns { max_turn_tokens: 1, ..TURNS }, 9, over), (3, 5, 3, Over, Stop, none()));
     // An episode whose last turn was cut off for lack of room stays truncated.
     assert_eq!(case(TURNS, 8, over), (8, 10, 3, Over, Length, none()));
@@ -195,13 +199,13 @@ fn a_conversation_ends_at_each_of_its_limits() {
     type Fails = fn(usize) -> Said;
     let failed: [(Fails, &str); 5] = [
         (|_| Err(EnvironmentFailed::Episode("it is gone".into())), "it is gone"),
-        (|turn| Ok(Reply::heard(if turn == 2 { "x" } else { "40" })), "`x` is no number"),
+        (|turn| Ok(Reply::observation(if turn == 2 { "x" } else { "40" })), "`x` is no number"),
         (
             |_| Ok(Reply::over("", f32::NAN)),
             "the environment's rewards add up to NaN, expected a finite number",
         ),
         (
-            |_| Ok(Reply { reward: Some(f32::MAX), ..Reply::heard("40") }),
+            |_| Ok(Reply { reward: Some(f32::MAX), ..Reply::observation("40") }),
             "the environment's rewards add up to inf, expected a finite number",
         ),
         (|_| panic!("out of cards"), "the environment panicked: out of cards"),
@@ -216,7 +220,7 @@ fn a_conversation_ends_at_each_of_its_limits() {
 fn an_environment_that_is_gone_ends_the_run() {
     let gone =
         |_: &Prompt, _: usize, _: &str| Err(EnvironmentFailed::Environment("no server".into()));
-    let mut engine = conversing::<()>(ScriptedEngine::new(counts), says(gone), TURNS);
+    let mut engine = multi_turn::<()>(ScriptedEngine::new(counts), says(gone), TURNS);
     let error = generate(&mut engine, vec![request(1, 3, 2)], &mut |_| {}).unwrap_err();
     assert_eq!(error.to_string(), "the environment failed: no server");
     // Nothing of the failed request is left, here or in the engine.
@@ -242,11 +246,11 @@ impl Environment for Cramped {
 }
 
 impl Episode for CrampedTalk {
-    fn step(&mut self, said: &str) -> Said {
+    fn step(&mut self, action: &str) -> Said {
         self.1 += 1;
         match self.1 % 3 {
             0 => Err(EnvironmentFailed::Busy("no room".into())),
-            _ => self.0.step(said),
+            _ => self.0.step(action),
         }
     }
 }
@@ -257,8 +261,8 @@ fn an_environment_without_room_is_asked_again() {
     type Speaks = fn(&Prompt, usize, &str) -> Said;
     let talks = || Says(talks as Speaks, usize::MAX);
     let cramped = Cramped(AtomicUsize::new(0), talks());
-    let roomy = generate(&mut conversing(local(), talks(), turns.clone()), varied(6), &mut |_| {});
-    let cramped = generate(&mut conversing(local(), cramped, turns), varied(6), &mut |_| {});
+    let roomy = generate(&mut multi_turn(local(), talks(), turns.clone()), varied(6), &mut |_| {});
+    let cramped = generate(&mut multi_turn(local(), cramped, turns), varied(6), &mut |_| {});
     for (one, other) in roomy.unwrap().iter().zip(cramped.unwrap()) {
         for (one, other) in one.completions.iter().zip(other.completions) {
             assert_eq!((&one.tokens, &one.outcome), (&other.tokens, &other.outcome));
@@ -269,7 +273,7 @@ fn an_environment_without_room_is_asked_again() {
 #[test]
 fn a_refused_request_leaves_the_others() {
     let over = says(|_, _, _: &str| Ok(Reply::over("", 1.0)));
-    let mut engine = conversing(local(), over, TURNS);
+    let mut engine = multi_turn(local(), over, TURNS);
     engine.submit(varied(3)).unwrap();
     let [one, two, three] = [3, 4, 3].map(|id| request(id, 3, 2));
     let twice = engine.submit(vec![one, two, three]).unwrap_err();
@@ -327,7 +331,7 @@ impl RolloutEngine<Decoder> for Forgetful {
 #[test]
 fn what_an_engine_lost_may_be_asked_for_again() {
     let over = says(|_, _, _: &str| Ok(Reply::over("", 1.0)));
-    let mut engine = conversing(Forgetful::new(&[2], &[]), over, TURNS);
+    let mut engine = multi_turn(Forgetful::new(&[2], &[]), over, TURNS);
     engine.submit(varied(1)).unwrap();
     let lost = engine.submit(varied(3).split_off(1)).unwrap_err();
     assert!(matches!(lost, RolloutError::Engine { retryable: true, .. }), "{lost}");
@@ -340,12 +344,12 @@ fn what_an_engine_lost_may_be_asked_for_again() {
 }
 
 /// Some episodes stop early and some talk on. Each reply depends on everything before it.
-fn talks(prompt: &Prompt, turn: usize, said: &str) -> Said {
-    let sum: usize = said.split(' ').filter_map(|word| word.parse::<usize>().ok()).sum();
+fn talks(prompt: &Prompt, turn: usize, action: &str) -> Said {
+    let sum: usize = action.split(' ').filter_map(|word| word.parse::<usize>().ok()).sum();
     let sum = sum + prompt.id as usize;
     Ok(match sum % 4 {
         0 if turn > 1 => Reply::over("", sum as f32),
-        rest => Reply::heard(format!("{} {}", sum % VOCABULARY, rest + turn)),
+        rest => Reply::observation(format!("{} {}", sum % VOCABULARY, rest + turn)),
     })
 }
 
@@ -371,14 +375,14 @@ fn what_comes_of_it_depends_on_no_clock_and_on_no_session() {
     let turns = Turns { max_turn_tokens: 6, ..TURNS };
     type Speaks = fn(&Prompt, usize, &str) -> Said;
     let all = |environment: Says<Speaks>| {
-        generate(&mut conversing(local(), environment, turns.clone()), varied(40), &mut |_| {})
+        generate(&mut multi_turn(local(), environment, turns.clone()), varied(40), &mut |_| {})
             .unwrap()
     };
-    fn slow(prompt: &Prompt, turn: usize, said: &str) -> Said {
+    fn slow(prompt: &Prompt, turn: usize, action: &str) -> Said {
         // Each reply takes another time, and another one in every run.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
         thread::sleep(Duration::from_micros(u64::from(now) / 1000 % 2000));
-        talks(prompt, turn, said)
+        talks(prompt, turn, action)
     }
     let first = all(Says(talks as Speaks, usize::MAX));
     assert_eq!(first, all(Says(slow, usize::MAX)), "to the bit");
@@ -401,7 +405,7 @@ fn what_comes_of_it_depends_on_no_clock_and_on_no_session() {
 fn the_first_turn_is_the_completion_without_an_environment() {
     let alone = generate(&mut local(), varied(10), &mut |_| {}).unwrap();
     let over = says(|_, _, _: &str| Ok(Reply::over("", 1.0)));
-    let one = generate(&mut conversing(local(), over, TURNS), varied(10), &mut |_| {}).unwrap();
+    let one = generate(&mut multi_turn(local(), over, TURNS), varied(10), &mut |_| {}).unwrap();
     for (alone, one) in alone.iter().zip(one) {
         for (alone, one) in alone.completions.iter().zip(one.completions) {
             assert_eq!(
@@ -416,8 +420,8 @@ fn the_first_turn_is_the_completion_without_an_environment() {
 fn an_engine_that_loses_its_work_does_it_again() {
     let turns = Turns { max_turn_tokens: 6, ..TURNS };
     let whole =
-        generate(&mut conversing(local(), says(talks), turns.clone()), varied(12), &mut |_| {});
-    let mut engine = conversing(Forgetful::new(&[], &[20, 60]), says(talks), turns);
+        generate(&mut multi_turn(local(), says(talks), turns.clone()), varied(12), &mut |_| {});
+    let mut engine = multi_turn(Forgetful::new(&[], &[20, 60]), says(talks), turns);
     let again = generate(&mut engine, varied(12), &mut |_| {});
     assert_eq!(whole.unwrap(), again.unwrap());
 }
@@ -431,7 +435,7 @@ fn settings(servers: Vec<String>) -> Settings {
         words: Words {
             reset: r#"{"secret": {{ reference }}}"#.into(),
             action: r#"{"message": {{ completion | tojson }}}"#.into(),
-            heard: "{{ observation.message }}".into(),
+            observation: "{{ observation.message }}".into(),
             opening: "{{ observation.message }}".into(),
         },
         time_limit: Duration::from_secs(1),
@@ -551,9 +555,9 @@ fn what_the_environment_says_of_itself_is_told_in_one_line() {
         "the environment has understood no environment.action yet: Invalid message (VALIDATION_ERROR)"
     );
     let moves = troubled(2, Trouble::Invalid).unwrap();
-    let Reply { heard, reward, over } = moves.last().unwrap();
+    let Reply { observation, reward, over } = moves.last().unwrap();
     assert_eq!(
-        (heard.as_str(), *reward, *over),
+        (observation.as_str(), *reward, *over),
         ("Invalid message (VALIDATION_ERROR)", None, true)
     );
 }
@@ -663,16 +667,17 @@ fn templates_say_what_they_lack() {
         change(&mut settings.words);
         let outcome = open(settings).begin(&secret(3)).and_then(|mut episode| episode.step("3\""));
         match outcome {
-            Ok(reply) => reply.heard,
+            Ok(reply) => reply.observation,
             Err(failed) => failed.to_string(),
         }
     };
     let typo = with(|words| words.action = "{{ completoin }}".into());
     assert!(typo.starts_with("environment.action: "), "{typo}");
-    let heard = with(|words| words.heard = "{{ observation.text }}".into());
+    let observation = with(|words| words.observation = "{{ observation.text }}".into());
     assert!(
-        heard.starts_with("environment.heard: ") && heard.ends_with("the observation has: message"),
-        "{heard}"
+        observation.starts_with("environment.observation: ")
+            && observation.ends_with("the observation has: message"),
+        "{observation}"
     );
     let reset = with(|words| words.reset = "{{ reference }}".into());
     assert_eq!(reset, "environment.reset of prompt 3: \"3\" is not a JSON object");
@@ -682,7 +687,7 @@ fn templates_say_what_they_lack() {
     let mut itself = settings(vec![games.address()]);
     itself.words.action = "{{ completion }}".into();
     let mut episode = open(itself).begin(&secret(3)).unwrap();
-    assert_eq!(episode.step("{\"message\": \"1\"}").unwrap(), Reply::heard(">"));
+    assert_eq!(episode.step("{\"message\": \"1\"}").unwrap(), Reply::observation(">"));
     let Reply { reward, over, .. } = episode.step("1").unwrap();
     assert_eq!((reward, over), (None, true));
     let words = Words { action: "{{".into(), ..settings(vec![]).words };
@@ -695,7 +700,7 @@ fn a_group_talks_with_a_server_as_with_the_game() {
     let environment = open(settings(vec![games.address()]));
     /// Hears `<` as token 50, and any other sign as token 51.
     struct Signs;
-    impl Hearing for Signs {
+    impl Renderer for Signs {
         fn tokens(&self, words: &str, _: Option<TokenId>) -> Result<Vec<TokenId>, String> {
             Ok(words.chars().map(|sign| if sign == '<' { 50 } else { 51 }).collect())
         }
@@ -705,7 +710,7 @@ fn a_group_talks_with_a_server_as_with_the_game() {
     for (name, environment) in
         [("there", Arc::new(environment) as Arc<dyn Environment>), ("here", Arc::new(Guessing))]
     {
-        let mut engine = Conversing::new(
+        let mut engine = MultiTurnEngine::new(
             Box::new(local()),
             environment,
             numbers(),

@@ -9,7 +9,8 @@ use burn::{
 };
 use firebrick_core::Seed;
 use firebrick_models::{
-    Decoder, DecoderConfig, Family, Grain, Loads, Padding, PolicyModel, Sizes, TokenBatch, random,
+    ChunkSizes, Decoder, DecoderConfig, Family, Loads, Padding, PolicyModel, Sizes, TokenBatch,
+    random,
 };
 use firebrick_tests::{
     close::Tolerance,
@@ -17,7 +18,9 @@ use firebrick_tests::{
     expected::{Logits, RouterAux, unpad},
     fixture::for_each_checkpoint,
 };
-use firebrick_train::{ClipRange, Cut, Dapo, FULLEST_EXPERT, ROUTER_AUX_LOSS, Sample, Updater};
+use firebrick_train::{
+    ClipRange, Dapo, EXPERT_LOAD_MAX, MicroBatching, ROUTER_AUX_LOSS, Sample, Updater,
+};
 
 const LOSS: Tolerance = Tolerance { absolute: 0.0, relative: 1e-5 };
 /// The tolerance for the difference of two losses that differ in their third digit.
@@ -60,12 +63,17 @@ fn a_step_down_its_gradient_makes_loads_cost_less() {
 fn uneven_loads_do_not_depend_on_the_cut() {
     let (policy, samples) = (policy(), samples());
     let whole = balancing().gradients(&policy, &samples).unwrap();
-    let fine = policy.clone().with_grain(Grain { tokens: 5, scores: 40 });
+    let fine = policy.clone().with_chunk_sizes(ChunkSizes { tokens: 5, scores: 40 });
     // Experts share no prompts, even if shared prompts are asked for.
     let share_prompts = Some(true);
-    let cut = Cut { micro_batch_tokens: 16, whole_layers: 1, share_prompts, ..balancing().cut };
-    let parts = Updater { cut, ..balancing() }.gradients(&fine, &samples).unwrap();
-    for name in [ROUTER_AUX_LOSS, FULLEST_EXPERT, "loss/total"] {
+    let micro_batching = MicroBatching {
+        micro_batch_tokens: 16,
+        whole_layers: 1,
+        share_prompts,
+        ..balancing().micro_batching
+    };
+    let parts = Updater { micro_batching, ..balancing() }.gradients(&fine, &samples).unwrap();
+    for name in [ROUTER_AUX_LOSS, EXPERT_LOAD_MAX, "loss/total"] {
         let of = |report: &firebrick_train::UpdateReport| report.metrics.get(name).unwrap();
         LOSS.check(name, [(of(&parts), of(&whole))]);
     }
@@ -80,8 +88,8 @@ fn uneven_loads_do_not_depend_on_the_cut() {
 /// Makes an updater for advantages of 0: only uneven loads have a gradient then.
 fn balancing() -> Updater {
     let updater = updater(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }, 1.0);
-    let cut = Cut { share_prompts: Some(false), ..Cut::default() };
-    Updater { router_aux_loss_coef: 1.0, cut, ..updater }
+    let micro_batching = MicroBatching { share_prompts: Some(false), ..MicroBatching::default() };
+    Updater { router_aux_loss_coef: 1.0, micro_batching, ..updater }
 }
 
 /// Makes a policy of two layers with experts around one without.
@@ -125,7 +133,7 @@ fn loss(policy: &Decoder, samples: &[Sample]) -> f64 {
     let mut loads = Loads::default();
     let batch = TokenBatch::new(&rows, Padding::None, &policy.device());
     policy.valid().count_loads(&batch, &mut loads);
-    loads.loss()
+    loads.load_balancing_loss()
 }
 
 /// Adds `by` times its gradient to each parameter.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_core::{
-    Completion, Detokenizer as _, FinishReason, Prompt, Seed, TokenId, WorkedExample,
+    Completion, Detokenizer as _, FinishReason, Prompt, Seed, SftExample, TokenId,
 };
 use firebrick_data::{ChatTemplate, DataError};
 use firebrick_models::{
@@ -19,8 +19,8 @@ use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate}
 use firebrick_tests::{
     close::{Tolerance, nested_pairs, pairs},
     computed::{
-        CUT, GRADIENTS, LOGITS, LOSS, check_norms, logits, named_gradients, read, real, sample,
-        updater,
+        GRADIENTS, LOGITS, LOSS, MICRO_BATCHING, check_norms, logits, named_gradients, read, real,
+        sample, updater,
     },
     expected::{
         AdamWFacts, Chat, CrossEntropyFacts, DapoAt, DapoFacts, Greedy, LogProbs, LogProbsAt,
@@ -30,7 +30,7 @@ use firebrick_tests::{
 };
 use firebrick_train::{
     AdamW, Aggregation, ClipRange, CrossEntropy, Dapo, Divisors, Layout, LossInput, MicroBatch,
-    OptimConfig, PolicyLoss, Sample, global_norm, warmup_step,
+    OptimConfig, PolicyLoss, Sample, global_norm, sft_step,
 };
 
 const LOGPROBS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
@@ -178,7 +178,7 @@ fn fixtures_cross_entropy() {
         let policy = fixture.decoder(&Device::flex().autodiff());
         let samples: Vec<Sample> = worked(&expected)
             .into_iter()
-            .map(|WorkedExample { prompt, completion, .. }| sample(prompt, completion))
+            .map(|SftExample { prompt, completion, .. }| sample(prompt, completion))
             .collect();
         let report = updater(CrossEntropy, 1.0).gradients(&policy, &samples).unwrap();
         let place = format!("{}: cross-entropy", fixture.name);
@@ -257,7 +257,7 @@ fn fixtures_adamw() {
         for step in &expected.trajectory {
             // The last step is one too many: only the loss before it is compared.
             let (next, loss, outcome) =
-                warmup_step(policy, &mut optimizer, &examples, expected.lr, CUT).unwrap();
+                sft_step(policy, &mut optimizer, &examples, expected.lr, MICRO_BATCHING).unwrap();
             policy = next;
             losses.push((loss, step.loss));
             norms.extend(step.grad_norm_before_clip.map(|norm| (outcome.grad_norm, norm)));
@@ -322,7 +322,7 @@ fn samples(expected: &LogProbs) -> Vec<Sample> {
 }
 
 /// Cuts the rows of `ce` where their labels begin.
-fn worked(expected: &CrossEntropyFacts) -> Vec<WorkedExample> {
+fn worked(expected: &CrossEntropyFacts) -> Vec<SftExample> {
     let rows = unpad(&expected.input_ids, &expected.attention_mask);
     let labels = unpad(&expected.labels, &expected.attention_mask);
     let cut = |(row, labels): (Vec<TokenId>, Vec<i64>)| {
@@ -330,7 +330,7 @@ fn worked(expected: &CrossEntropyFacts) -> Vec<WorkedExample> {
         let begin = labels[1..].iter().position(|&label| label >= 0).unwrap() + 1;
         let ends: Vec<i64> = row[begin..].iter().map(|&id| i64::from(id)).collect();
         assert_eq!(labels[begin..], ends, "labels should run to the end of their row");
-        WorkedExample::new(row[..begin].to_vec(), row[begin..].to_vec())
+        SftExample::new(row[..begin].to_vec(), row[begin..].to_vec())
     };
     rows.into_iter().zip(labels).map(cut).collect()
 }
@@ -349,7 +349,10 @@ fn entropies(policy: &Decoder, samples: &[Sample], temperature: f64) -> Vec<Vec<
         let hidden =
             policy.hidden(&batch.tokens).reshape([tokens, width]).select(0, batch.predictors);
         let head = policy.head().val();
-        read(head_logprobs(&hidden, &head, &batch.labels, temperature, CUT.logits).entropy)
+        read(
+            head_logprobs(&hidden, &head, &batch.labels, temperature, MICRO_BATCHING.logits)
+                .entropy,
+        )
     };
     samples.iter().map(of_sample).collect()
 }

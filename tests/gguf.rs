@@ -136,7 +136,7 @@ fn further_blocks_are_left_out() {
     fs::write(&path, file.bytes()).unwrap();
     assert_eq!(load_config(&path).unwrap().0, load_config(fixture).unwrap().0);
     load(&path, &Device::flex()).unwrap();
-    assert!(Inspection::of(&path).faults.is_empty(), "{:?}", Inspection::of(&path).faults);
+    assert!(Inspection::read(&path).faults.is_empty(), "{:?}", Inspection::read(&path).faults);
 }
 
 /// A key or tensor that no model here computes, or that contradicts another, is refused by its name.
@@ -150,7 +150,7 @@ fn what_a_file_can_not_mean_is_refused_by_name() {
         fs::write(&path, file.bytes()).unwrap();
         let message = load(&path, &Device::flex()).unwrap_err().to_string();
         assert!(message.contains("model.gguf") && message.contains(words), "{words}: {message}");
-        let faults = Inspection::of(&path).faults;
+        let faults = Inspection::read(&path).faults;
         assert!(faults.iter().any(|fault| fault.contains(words)), "{words}: {faults:?}");
     };
     let without = |name: &'static str| {
@@ -230,7 +230,7 @@ fn a_tokenizer_may_lie_beside_the_file() {
     let path = folder.path().join("model.gguf");
     fs::write(&path, GgufFile::of_folder(fixture, None).bytes()).unwrap();
     let problem = Tokenizer::from_folder(&path).err().unwrap().to_string();
-    assert!(problem.contains("holds no tokenizer") && problem.contains("beside it"), "{problem}");
+    assert!(problem.contains("holds no tokenizer") && problem.contains("next to it"), "{problem}");
     for name in ["tokenizer.json", "tokenizer_config.json"] {
         fs::copy(fixture.join(name), folder.path().join(name)).unwrap();
     }
@@ -400,7 +400,7 @@ fn a_file_is_exported_as_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let (path, out) = (folder.path().join("model.gguf"), folder.path().join("out"));
     fs::write(&path, GgufFile::of_folder(fixture, Some("qwen2")).bytes()).unwrap();
-    let found = Inspection::of(&path);
+    let found = Inspection::read(&path);
     assert!(found.faults.is_empty(), "{:?}", found.faults);
     let [from, to] = [&path, &out].map(|path| path.to_str().unwrap());
     let program = Arguments::try_parse_from(["firebrick", "export", from, to]).unwrap();
@@ -448,7 +448,7 @@ fn a_broken_file_is_named_once() {
     let path = folder.path().join("model.gguf");
     let bytes = GgufFile::of_folder(Path::new("fixtures/qwen2-f32"), Some("qwen2")).bytes();
     fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-    let faults = Inspection::of(&path).faults;
+    let faults = Inspection::read(&path).faults;
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert!(faults[0].contains("model.gguf"), "{faults:?}");
 }

@@ -6,7 +6,7 @@ mod golden_cases;
 
 use firebrick_tests::golden::{Case, failures, files};
 use golden_cases::{
-    adaptive, advantage, critic, kl, length, logprob, memory, optim, overlong, policy_loss,
+    adaptive, advantage, critic, curriculum, kl, length, logprob, optim, overlong, policy_loss,
     sampling,
 };
 
@@ -116,7 +116,7 @@ fn case(case: &Case) {
         "soft_overlong_penalty" => overlong::penalty(case),
         "shaped_reward" => overlong::shaped_reward(case),
         "filter_groups" => sampling::filter(case),
-        "filter_groups_metric" => sampling::filter_by_accuracy(case),
+        "filter_groups_metric" => sampling::filter_by_base_reward(case),
         "fill_batch" => sampling::fill(case),
         "kl_estimate" => kl::estimate(case),
         "entropy_from_logits" => logprob::entropy(case),
@@ -127,7 +127,7 @@ fn case(case: &Case) {
         "adaptive_update_count" => adaptive::count(case),
         "adaptive_update" => adaptive::update(case),
         "target_length_penalty" => length::target(case),
-        "variance_sampler" => memory::select(case),
+        "variance_sampler" => curriculum::select(case),
         "constant_with_warmup" => optim::schedule(case),
         "adamw_steps" => optim::steps(case),
         unknown => case.fail(format!("no test knows \"{unknown}\"")),

@@ -109,7 +109,7 @@ const HOSTILE: &[Hostile] = &[
         &["should be a number, but is NaN"],
     ),
     (
-        "half of a head turned",
+        "half of a head rotated",
         |it| it.number("qwen2.rope.dimension_count", 4),
         &["qwen2.rope.dimension_count is 4, expected"],
     ),
@@ -258,7 +258,7 @@ const HOSTILE: &[Hostile] = &[
     (
         "rules that nobody knows",
         |it| it.text("tokenizer.ggml.pre", "poro-chat"),
-        &["by the rules \"poro-chat\"", "beside it"],
+        &["by the rules \"poro-chat\"", "next to it"],
     ),
     (
         "a tokenizer of another kind",

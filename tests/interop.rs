@@ -9,22 +9,22 @@ use burn::{
     module::{Module as _, ModuleMapper, Param},
     tensor::{Device, Int, Tensor},
 };
-use firebrick_core::{Seed, WorkedExample};
+use firebrick_core::{Seed, SftExample};
 use firebrick_data::Tokenizer;
 use firebrick_models::{
-    Biases, Decoder, DecoderConfig, Family, LayerKind, Llama3, LongRope, Lora, RopeScaling,
-    SaveOptions, Sizes, Turn, WeightDtype, Yarn, load, load_adapter, load_config, parameters,
-    random, save, save_adapter,
+    Biases, Decoder, DecoderConfig, Family, LayerKind, Llama3, LongRope, Lora, RopeKind,
+    RopeScaling, SaveOptions, Sizes, WeightDtype, Yarn, load, load_adapter, load_config,
+    parameters, random, save, save_adapter,
 };
 use firebrick_tests::{
     close::report,
-    computed::{CUT, read},
+    computed::{MICRO_BATCHING, read},
     expected::Tokens,
     fixture::for_each_checkpoint,
     gguf::GgufFile,
     transformers::Transformers,
 };
-use firebrick_train::{AdamW, OptimConfig, warmup_step};
+use firebrick_train::{AdamW, OptimConfig, sft_step};
 use serde_json::{Value, json};
 
 #[test]
@@ -324,7 +324,7 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
     gemma3.rope.scaling = RopeScaling::Linear { factor: 8.0 };
     gemma3.query_scale = (12.0f64 / 7.0).sqrt();
     let mut smollm3 = new(Family::SmolLm3, 3, 8, true);
-    smollm3.kinds[1].turn = Turn::None;
+    smollm3.kinds[1].rope = RopeKind::None;
     let mut olmo3 = new(Family::Olmo3, 2, 8, false);
     olmo3.kinds[0].window = Some(4);
     olmo3.kinds[1] = LayerKind::default();
@@ -401,10 +401,11 @@ impl ModuleMapper for Stir {
 fn trained(mut policy: Decoder) -> Decoder {
     let before: Vec<_> = parameters(&policy).into_iter().map(|it| read(it.values)).collect();
     let mut optimizer = AdamW::new(OptimConfig::default());
-    let example = WorkedExample::new(vec![3, 4, 5], vec![6, 7, 8, 9]);
+    let example = SftExample::new(vec![3, 4, 5], vec![6, 7, 8, 9]);
     for _ in 0..2 {
         (policy, _, _) =
-            warmup_step(policy, &mut optimizer, std::slice::from_ref(&example), 0.1, CUT).unwrap();
+            sft_step(policy, &mut optimizer, std::slice::from_ref(&example), 0.1, MICRO_BATCHING)
+                .unwrap();
     }
     let adapters = parameters(&policy).into_iter().zip(before);
     let moved = adapters

@@ -11,14 +11,14 @@ use burn::{
 };
 use firebrick_core::{Completion, FinishReason, Seed};
 use firebrick_models::{
-    Base, Decoder, DecoderConfig, Family, Grain, LayerKind, Lora, PolicyModel, SaveOptions, Sizes,
-    WeightDtype, load_noting, parameters, random, save,
+    Base, ChunkSizes, Decoder, DecoderConfig, Family, LayerKind, Lora, PolicyModel, SaveOptions,
+    Sizes, WeightDtype, load_noting, parameters, random, save,
 };
 use firebrick_train::{
-    AdamW, Aggregation, Cispo, ClipRange, ConstantLr, Critic, CriticConfig, Cut, Dapo, Divisors,
-    Gae, Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, Moves, Objective, OptimConfig,
-    Others, PolicyLoss, Sample, TokenValues, UpdateReport, Updater, ValueHead, ValueLoss,
-    ValueModel, micro_batches,
+    AdamW, Aggregation, Cispo, ClipRange, ConstantLr, Critic, CriticConfig, Dapo, Divisors, Gae,
+    Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, MicroBatching, Moves, Objective,
+    OptimConfig, PolicyLoss, Replicas, Sample, TokenValues, UpdateReport, Updater, ValueHead,
+    ValueLoss, ValueModel, micro_batches,
 };
 use proptest::{
     collection::vec,
@@ -28,7 +28,7 @@ use proptest::{
 };
 
 const VOCAB: u32 = 23;
-const WHOLE: Cut = Cut {
+const WHOLE: MicroBatching = MicroBatching {
     micro_batch_tokens: usize::MAX,
     logits: usize::MAX,
     waiting_logits: usize::MAX,
@@ -37,7 +37,7 @@ const WHOLE: Cut = Cut {
     share_prompts: Some(false),
 };
 /// Cuts the fixed samples into more than one micro-batch, and into no whole number of blocks of the vocabulary.
-const SMALL: Cut = Cut {
+const SMALL: MicroBatching = MicroBatching {
     micro_batch_tokens: 40,
     logits: 200,
     waiting_logits: 0,
@@ -103,7 +103,9 @@ fn the_backward_pass_is_that_of_autodiff() {
             let got = updater.gradients(&policy, &samples).unwrap();
             let (loss, gradients) = by_autodiff(&updater, &policy, &samples);
             assert!(
-                micro_batches(&samples, updater.cut.micro_batch_tokens, Layout::Packed).len() > 1
+                micro_batches(&samples, updater.micro_batching.micro_batch_tokens, Layout::Packed)
+                    .len()
+                    > 1
             );
             assert_close("loss", &[got.loss as f32], &[loss], rounding(aggregation)).unwrap();
             assert_same_arrays(
@@ -124,14 +126,16 @@ fn any_model_and_any_cut_give_what_autodiff_gives() {
         let policy = drawn.policy();
         let samples = update.samples(&policy);
         for aggregation in [Aggregation::TokenMean, Aggregation::PromptMean] {
-            let of = |cut| updater(Box::new(dapo()), aggregation, update.extras, cut);
+            let of = |micro_batching| {
+                updater(Box::new(dapo()), aggregation, update.extras, micro_batching)
+            };
             let rounding = rounding(aggregation);
-            let grain = Grain { tokens: 1 << 20, scores: 1 << 20 };
-            let plain = policy.clone().with_grain(grain);
+            let chunk_sizes = ChunkSizes { tokens: 1 << 20, scores: 1 << 20 };
+            let plain = policy.clone().with_chunk_sizes(chunk_sizes);
             let (loss, gradients) = by_autodiff(&of(WHOLE), &plain, &samples);
             let whole = of(WHOLE).gradients(&plain, &samples).unwrap();
-            let cut = policy.clone().with_grain(drawn.grain);
-            let got = of(update.cut).gradients(&cut, &samples).unwrap();
+            let cut = policy.clone().with_chunk_sizes(drawn.chunk_sizes);
+            let got = of(update.micro_batching).gradients(&cut, &samples).unwrap();
             shared += usize::from(got.shared > 0.0);
             // Padding goes to experts as well. An expert of nothing else has a gradient of 0, or none at all.
             let touched = |gradients: &GradientsParams| {
@@ -199,7 +203,7 @@ fn a_fully_masked_update_is_nothing() {
     let policy = decoder(false);
     let mut samples = fixed_samples(&policy);
     for sample in &mut samples {
-        sample.live = false;
+        sample.in_loss = false;
     }
     for aggregation in AGGREGATIONS {
         let report = updater(Box::new(dapo()), aggregation, true, SMALL)
@@ -218,12 +222,13 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
         run(40, &update(), |update| {
             let policy = &policies[usize::from(update.tied)];
             let critic = critics[usize::from(update.tied)].as_ref();
-            let gradients_on = |samples: &[Sample], cut, devices| {
-                let updater = updater(policy_loss(), aggregation, update.extras, cut);
-                let updater = Updater { others: others(devices), ..updater };
+            let gradients_on = |samples: &[Sample], micro_batching, devices| {
+                let updater = updater(policy_loss(), aggregation, update.extras, micro_batching);
+                let updater = Updater { replicas: replicas(devices), ..updater };
                 updater.gradients_with(policy, critic, Moves::Policy, samples).unwrap()
             };
-            let gradients = |samples: &[Sample], cut| gradients_on(samples, cut, 1);
+            let gradients =
+                |samples: &[Sample], micro_batching| gradients_on(samples, micro_batching, 1);
             let samples = match critic {
                 Some(critic) => appraised(update.samples(policy), policy, critic),
                 None => update.samples(policy),
@@ -231,22 +236,24 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
             let shuffled: Vec<Sample> =
                 update.order.iter().map(|&index| samples[index].clone()).collect();
             let whole = gradients(&samples, WHOLE);
-            let row_by_row = Cut { micro_batch_tokens: 1, ..WHOLE };
-            let logit_by_logit = Cut { logits: 1, waiting_logits: 0, ..WHOLE };
-            for cut in [row_by_row, logit_by_logit, update.cut] {
+            let row_by_row = MicroBatching { micro_batch_tokens: 1, ..WHOLE };
+            let logit_by_logit = MicroBatching { logits: 1, waiting_logits: 0, ..WHOLE };
+            for micro_batching in [row_by_row, logit_by_logit, update.micro_batching] {
                 assert_same(
                     policy,
                     critic,
-                    &gradients(&shuffled, cut),
+                    &gradients(&shuffled, micro_batching),
                     &whole,
                     rounding(aggregation),
                 )
-                .map_err(|why| TestCaseError::fail(format!("{aggregation:?}, {cut:?}: {why}")))?;
+                .map_err(|why| {
+                    TestCaseError::fail(format!("{aggregation:?}, {micro_batching:?}: {why}"))
+                })?;
             }
             // Half of the cases are enough. A device may have nothing to do.
             if update.extras {
                 let devices = 2 + samples.len() % 3;
-                let spread = gradients_on(&samples, update.cut, devices);
+                let spread = gradients_on(&samples, update.micro_batching, devices);
                 assert_same(policy, critic, &spread, &whole, rounding(aggregation))
                     .map_err(|why| TestCaseError::fail(format!("on {devices} devices: {why}")))?;
                 let seen = |report: UpdateReport| report.seen.read(&samples).unwrap();
@@ -283,9 +290,9 @@ fn run<S: Strategy>(
 struct Drawn {
     config: DecoderConfig,
     lora: Option<Lora>,
-    /// The format of the frozen weights beside adapters.
+    /// The format of the frozen base weights under adapters.
     base: Base,
-    grain: Grain,
+    chunk_sizes: ChunkSizes,
     seed: u64,
 }
 
@@ -325,9 +332,11 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         ..Lora::default()
     });
     let base = prop::sample::select(&[Base::F32, Base::Bf16, Base::Int8, Base::Int4][..]);
-    let grain = (1..40usize, 1..900usize).prop_map(|(tokens, scores)| Grain { tokens, scores });
-    (config, option::of(lora), base, grain, any::<u64>())
-        .prop_map(|(config, lora, base, grain, seed)| Drawn { config, lora, base, grain, seed })
+    let chunk_sizes =
+        (1..40usize, 1..900usize).prop_map(|(tokens, scores)| ChunkSizes { tokens, scores });
+    (config, option::of(lora), base, chunk_sizes, any::<u64>()).prop_map(
+        |(config, lora, base, chunk_sizes, seed)| Drawn { config, lora, base, chunk_sizes, seed },
+    )
 }
 
 impl Drawn {
@@ -372,7 +381,7 @@ impl ModuleMapper for Nudge {
 struct Update {
     drafts: Vec<Draft>,
     order: Vec<usize>,
-    cut: Cut,
+    micro_batching: MicroBatching,
     tied: bool,
     extras: bool,
 }
@@ -384,7 +393,7 @@ struct Draft {
     /// Each token, and how far its old log-probability and its reference's are from the policy's.
     completion: Vec<(u32, f32, f32)>,
     advantage: f32,
-    live: bool,
+    in_loss: bool,
     group: u64,
 }
 
@@ -392,28 +401,35 @@ fn update() -> impl Strategy<Value = Update> {
     let token = (0..VOCAB, -0.6..0.6f32, -0.6..0.6f32);
     let draft = (vec(token, 1..=LONGEST), -2.0..2.0f32, 0..5u8, 0..3u64);
     let drafts = (vec(vec(0..VOCAB, 1..9), 3), vec(draft, 2..9)).prop_map(|(prompts, drafts)| {
-        let of = |(completion, advantage, live, group)| Draft {
+        let of = |(completion, advantage, in_loss, group)| Draft {
             prompt: prompts[group as usize].clone(),
             completion,
             advantage,
-            live: live > 0,
+            in_loss: in_loss > 0,
             group,
         };
         drafts.into_iter().map(of).collect::<Vec<Draft>>()
     });
     let sizes = (1..80usize, 1..900usize, 0..2000usize, 0..4usize);
-    let cut = (sizes, any::<bool>(), any::<Option<bool>>()).prop_map(
+    let micro_batching = (sizes, any::<bool>(), any::<Option<bool>>()).prop_map(
         |((micro_batch_tokens, logits, waiting_logits, whole_layers), offload, share_prompts)| {
-            Cut { micro_batch_tokens, logits, waiting_logits, whole_layers, offload, share_prompts }
+            MicroBatching {
+                micro_batch_tokens,
+                logits,
+                waiting_logits,
+                whole_layers,
+                offload,
+                share_prompts,
+            }
         },
     );
-    let update = (drafts, cut, any::<bool>(), any::<bool>());
-    update.prop_flat_map(|(drafts, cut, tied, extras)| {
+    let update = (drafts, micro_batching, any::<bool>(), any::<bool>());
+    update.prop_flat_map(|(drafts, micro_batching, tied, extras)| {
         let order: Vec<usize> = (0..drafts.len()).collect();
         Just(order).prop_shuffle().prop_map(move |order| Update {
             drafts: drafts.clone(),
             order,
-            cut,
+            micro_batching,
             tied,
             extras,
         })
@@ -433,14 +449,14 @@ fn finish(drafts: &[Draft], policy: &Decoder, with_reference: bool) -> Vec<Sampl
             let tokens: Vec<u32> = draft.completion.iter().map(|token| token.0).collect();
             let logprobs = vec![0.0; tokens.len()];
             let completion = Completion::written(tokens, logprobs, FinishReason::Stop);
-            // The sample is live at first, because only samples that count get log-probabilities.
+            // The sample is in the loss at first, because only samples that count get log-probabilities.
             Sample::new(&draft.prompt, &completion, draft.group).with_advantage(draft.advantage)
         })
         .collect();
     let updater = updater(Box::new(dapo()), Aggregation::TokenMean, false, WHOLE);
     let logprobs = updater.logprobs(policy, &samples).unwrap();
     for ((sample, draft), now) in samples.iter_mut().zip(drafts).zip(logprobs) {
-        sample.live = draft.live;
+        sample.in_loss = draft.in_loss;
         let tokens = || now.iter().zip(&draft.completion);
         sample.old_logprobs = tokens().map(|(now, token)| now + token.1).collect();
         if with_reference {
@@ -450,7 +466,7 @@ fn finish(drafts: &[Draft], policy: &Decoder, with_reference: bool) -> Vec<Sampl
     samples
 }
 
-/// Makes seven samples of three groups. One of them is not live.
+/// Makes seven samples of three groups. One of them is not in the loss.
 fn fixed_samples(policy: &Decoder) -> Vec<Sample> {
     let stream = Seed::run(5).stream();
     let drafts: Vec<Draft> = (0..7u64)
@@ -467,7 +483,7 @@ fn fixed_samples(policy: &Decoder) -> Vec<Sample> {
                 })
                 .collect();
             let advantage = (4.0 * uniform(400) - 2.0) as f32;
-            Draft { prompt, completion, advantage, live: index != 3, group: index % 3 }
+            Draft { prompt, completion, advantage, in_loss: index != 3, group: index % 3 }
         })
         .collect();
     finish(&drafts, policy, true)
@@ -501,7 +517,7 @@ fn updater(
     policy: Box<dyn PolicyLoss>,
     aggregation: Aggregation,
     extras: bool,
-    cut: Cut,
+    micro_batching: MicroBatching,
 ) -> Updater {
     let kl = Kl { estimator: KlEstimator::K3, gradient_of_k2: false, coef: 0.1 };
     Updater {
@@ -516,14 +532,14 @@ fn updater(
         aggregation,
         constant_length: LONGEST,
         temperature: 0.9,
-        cut,
-        others: Others::default(),
+        micro_batching,
+        replicas: Replicas::default(),
     }
 }
 
-/// Gives the others of so many devices. All of them are the CPU, with a thread each.
-fn others(devices: usize) -> Others {
-    Others::new(vec![Device::flex(); devices - 1])
+/// Gives the replicas on so many devices. All of them are the CPU, with a thread each.
+fn replicas(devices: usize) -> Replicas {
+    Replicas::new(vec![Device::flex(); devices - 1])
 }
 
 /// The model that the values are read from, and how far their gradient goes.
@@ -723,8 +739,8 @@ fn recomputing_gives_the_same_bits() {
         let policy = decoder(tied);
         let samples = fixed_samples(&policy);
         let update = |whole_layers| {
-            let cut = Cut { whole_layers, ..SMALL };
-            let updater = updater(Box::new(dapo()), Aggregation::TokenMean, true, cut);
+            let micro_batching = MicroBatching { whole_layers, ..SMALL };
+            let updater = updater(Box::new(dapo()), Aggregation::TokenMean, true, micro_batching);
             updater.gradients(&policy, &samples).unwrap()
         };
         let (none, all) = (update(0), update(2));

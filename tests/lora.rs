@@ -24,7 +24,7 @@ use firebrick_tests::{
     fixture::{Fixture, for_each_adapter},
     tiny,
 };
-use firebrick_train::{AdamW, CrossEntropy, OptimConfig, Optimizer, global_norm, warmup_step};
+use firebrick_train::{AdamW, CrossEntropy, OptimConfig, Optimizer, global_norm, sft_step};
 use serde_json::{Value, json};
 
 /// Merging adds the products before the sum over inputs instead of after it.
@@ -101,11 +101,11 @@ fn a_new_adapter_changes_nothing_until_it_learns() {
     let flat = |decoder: &Decoder| read(decoder.logits(&batch).inner().reshape([-1]));
     assert_eq!(flat(&policy), flat(&base));
 
-    let examples = [firebrick_core::WorkedExample::new(vec![1, 2], vec![3, 4, 5])];
+    let examples = [firebrick_core::SftExample::new(vec![1, 2], vec![3, 4, 5])];
     let mut optimizer = AdamW::new(OptimConfig { weight_decay: 0.0, ..OptimConfig::default() });
-    let cut = firebrick_tests::computed::CUT;
+    let micro_batching = firebrick_tests::computed::MICRO_BATCHING;
     let (learnt, _, outcome) =
-        warmup_step(policy.clone(), &mut optimizer, &examples, 0.5, cut).unwrap();
+        sft_step(policy.clone(), &mut optimizer, &examples, 0.5, micro_batching).unwrap();
     assert!(outcome.grad_norm > 0.0);
     let (before, after) = (values(&policy), values(&learnt));
     for (path, values) in &before {

@@ -28,7 +28,7 @@ use firebrick_tests::{
     close::{Tolerance, nested_pairs},
     tiny::{numbers, policy, request},
 };
-use firebrick_train::{Aggregation, CrossEntropy, Cut, Objective, Sample, Updater};
+use firebrick_train::{Aggregation, CrossEntropy, MicroBatching, Objective, Sample, Updater};
 
 const LOGPROBS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
 
@@ -194,7 +194,7 @@ fn rollout_logprobs_are_those_of_the_update() {
             };
             let samples: Vec<Sample> = completions.iter().map(sample).collect();
             let updater = Updater {
-                others: Default::default(),
+                replicas: Default::default(),
                 loss_scale: 1.0,
                 router_aux_loss_coef: 0.0,
                 interrupted: Default::default(),
@@ -206,7 +206,10 @@ fn rollout_logprobs_are_those_of_the_update() {
                 aggregation: Aggregation::TokenMean,
                 constant_length: 1,
                 temperature,
-                cut: Cut { micro_batch_tokens: 4096, ..Cut::default() },
+                micro_batching: MicroBatching {
+                    micro_batch_tokens: 4096,
+                    ..MicroBatching::default()
+                },
             };
             let rollout: Vec<Vec<f32>> =
                 samples.iter().map(|sample| sample.old_logprobs.clone()).collect();
@@ -338,7 +341,7 @@ fn requests_that_come_while_others_decode_change_nothing() {
 }
 
 #[test]
-fn rows_in_flight_go_on_with_the_weights_that_are_published() {
+fn rows_in_flight_continue_with_the_weights_that_are_published() {
     let (old, new) = (policy(4, &Device::flex()), policy(5, &Device::flex()));
     // The second request waits until the first is finished.
     let asked = drawn(&[request(1, 5, 2), request(2, 6, 2)], &Sampling::greedy(30, Vec::new()));
@@ -592,7 +595,7 @@ fn said(tokens: &[TokenId]) -> Completion {
     Completion::written(tokens.to_vec(), vec![-0.5; tokens.len()], FinishReason::Length)
 }
 
-/// An engine that dies with everything in flight and begins anew, `lost` times: either when it is asked, or in
+/// An engine that dies with everything in flight and starts over, `lost` times: either when it is asked, or in
 /// every second poll, when some groups have come.
 struct Unsteady<'a> {
     engine: LocalEngine<Decoder>,

@@ -191,8 +191,8 @@ fn a_server_that_comes_back_is_given_the_weights_before_it_is_used() {
     let broken = Arc::new(AtomicBool::new(false));
     let switch = broken.clone();
     let fault = move |_| switch.load(Ordering::Relaxed).then_some(Fault::Status(500));
-    let mends = Options { faults: Box::new(fault), ..Options::default() };
-    let mut place = place_of(vec![mends, Options::default()], Dialect::Vllm);
+    let recovers = Options { faults: Box::new(fault), ..Options::default() };
+    let mut place = place_of(vec![recovers, Options::default()], Dialect::Vllm);
     let began = Instant::now();
     let until = |place: &mut Place, words: &str| {
         while !place.said().iter().any(|line| line.contains(words)) {

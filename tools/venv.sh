@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a Python with the packages that LIST names, and prints the folder of its programs. It is kept between
-# calls, and made anew when the list changes. A half-made one has no mark, and is made anew too.
+# calls, and made again when the list changes. A half-made one has no mark, and is made again too.
 set -euo pipefail
 
 list=${1:?usage: tools/venv.sh LIST [PIP OPTIONS...]}

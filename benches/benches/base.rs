@@ -25,7 +25,7 @@ use firebrick_core::{Completion, Detokenizer, FinishReason, Prompt, Seed, TokenI
 use firebrick_data::Tokenizer;
 use firebrick_models::{Base, Decoder, Lora, load_noting};
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
-use firebrick_train::{Cut, Sample};
+use firebrick_train::{MicroBatching, Sample};
 use serde_json::{Value, json};
 
 const TOKENS: usize = 8192;
@@ -66,8 +66,11 @@ fn measure(policy: &Decoder, tokens: &[TokenId], others: Option<&[f32]>) -> (Val
     let samples: Vec<Sample> =
         tokens.chunks(WINDOW).filter(|window| window.len() > 1).map(sample).collect();
     let began = Instant::now();
-    let updater =
-        dapo::updater(Cut { micro_batch_tokens: 2 * WINDOW, logits: 1 << 21, ..Cut::default() });
+    let updater = dapo::updater(MicroBatching {
+        micro_batch_tokens: 2 * WINDOW,
+        logits: 1 << 21,
+        ..MicroBatching::default()
+    });
     let logprobs = updater.logprobs(policy, &samples).expect("the device computes").concat();
     let seconds = began.elapsed().as_secs_f64();
     let mean = |values: &dyn Fn(usize) -> f64| {

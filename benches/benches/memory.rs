@@ -22,9 +22,9 @@ use std::time::Instant;
 use burn::{module::Module as _, tensor::Device};
 use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::{
-    DecoderConfig, DeltaSizes, ExpertSizes, Family, Grain, Lora, Sizes, random,
+    ChunkSizes, DecoderConfig, ExpertSizes, Family, GatedDeltaSizes, Lora, Sizes, random,
 };
-use firebrick_train::{AdamW, Cut, OptimConfig, Sample};
+use firebrick_train::{AdamW, MicroBatching, OptimConfig, Sample};
 use serde_json::json;
 
 const PROMPT: usize = 128;
@@ -45,13 +45,17 @@ fn main() {
         let lora = Lora { rank: 16, alpha: 32.0, targets, ..Lora::default() };
         policy = policy.with_lora(lora, seed);
     }
-    // The book's table was measured with these portions.
-    policy = policy.with_grain(Grain { tokens: 1024, ..Grain::default() });
+    // The book's table was measured with these chunks.
+    policy = policy.with_chunk_sizes(ChunkSizes { tokens: 1024, ..ChunkSizes::default() });
     let weights = resident("VmRSS");
     // The peak counts from here on, because reading or making weights has a peak of its own.
     std::fs::write("/proc/self/clear_refs", "5").expect("Linux forgets the peak");
-    let updater =
-        dapo::updater(Cut { whole_layers, logits: 1 << 21, waiting_logits: 0, ..Cut::default() });
+    let updater = dapo::updater(MicroBatching {
+        whole_layers,
+        logits: 1 << 21,
+        waiting_logits: 0,
+        ..MicroBatching::default()
+    });
     let mut stream = seed.derive("tokens", &[]).stream();
     let all: Vec<TokenId> = (0..tokens as u64)
         .map(|at| (stream.uniform_at(at) * config.vocab_size as f64) as TokenId)
@@ -115,8 +119,13 @@ fn config(shape: &str, tokens: usize) -> DecoderConfig {
     };
     let mut config = DecoderConfig::new(family, sizes);
     if let Some(delta) = &mut config.delta {
-        *delta =
-            DeltaSizes { key_heads: 16, value_heads: 16, key_dim: 128, value_dim: 128, kernel: 4 };
+        *delta = GatedDeltaSizes {
+            key_heads: 16,
+            value_heads: 16,
+            key_dim: 128,
+            value_dim: 128,
+            kernel: 4,
+        };
     }
     if let Some(experts) = &mut config.experts {
         *experts = ExpertSizes { count: 32, chosen: 8, inner: 768, normalised: true };

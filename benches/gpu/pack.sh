@@ -69,7 +69,7 @@ pack() {
     fi
 
     # With zig the program runs on older systems than this one. The folder is its own, because cargo builds
-    # everything anew for another linker.
+    # everything again for another linker.
     local own=${CARGO_TARGET_DIR:-$top/target}/gpu
     if [ -n "$here" ]; then
         say "linked with this machine's C library"

@@ -307,7 +307,7 @@ skip() {
     skipped=$((skipped + 1))
 }
 
-# Begins the part $1 on the device $2, which may take $3 seconds. The rest is the command. The part goes on in the
+# Begins the part $1 on the device $2, which may take $3 seconds. The rest is the command. The part continues in the
 # background.
 begin() {
     local part=$1 device=$2 limit=${limit:-$3} allowed=$((total - SECONDS - 8))
@@ -413,7 +413,7 @@ alone() {
     until_less_than 1
 }
 
-# Runs a part beside others. Most of its time is compiling, on one thread.
+# Runs a part alongside others. Most of its time is compiling, on one thread.
 beside() {
     until_less_than "$beside"
     with "$((cores > 2 * beside + 2 ? (cores - 2) / beside : 1))" "$2"
@@ -484,7 +484,7 @@ tried() {
 }
 
 # Trains the quickstart with a twentieth of its work.
-train=(train quickstart --json --set name=curve --set warmup.steps=60 --set warmup.every=30 --set warmup.stop_at=0.9
+train=(train quickstart --json --set name=curve --set sft.steps=60 --set sft.every=30 --set sft.stop_at=0.9
     --set train.steps=4 --set sampling.prompts_per_step=16 --set sampling.dynamic=off --set train.mini_batch=64
     --set eval.prompts=100 --set eval.every=4 --set checkpoint.every=4)
 
@@ -537,7 +537,7 @@ measure() {
     case $device in cuda:*) inspected "$device" ;; esac
 }
 
-# The CPU's side of what has no reference of its own. The first device's suite goes on beside it.
+# The CPU's side of what has no reference of its own. The first device's suite continues beside it.
 reference() {
     beside curve cpu 120 "$firebrick" "${train[@]}" --device cpu --runs "$work/runs-cpu"
     [ -z "$model" ] || beside answers cpu 60 "$firebrick" "${answer[@]}" "$model" --device cpu

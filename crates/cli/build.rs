@@ -4,7 +4,7 @@ use std::{env, fs, path::Path, process::Command};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // With a commit in it, a debug build would be made anew after each commit, for nobody.
+    // With a commit in it, a debug build would be made again after each commit, for nobody.
     if env::var("PROFILE").is_ok_and(|profile| profile == "release")
         && let Some(commit) = of_package().or_else(of_clone)
     {

@@ -1,4 +1,4 @@
-//! A checkpoint's file of any bytes is read or refused, beside other files that are good. The bytes are the
+//! A checkpoint's file of any bytes is read or refused, next to other files that are good. The bytes are the
 //! weights, or, if they begin as JSON, the configuration and then the index of the shards.
 #![no_main]
 

@@ -1,11 +1,11 @@
-//! The attention of a layer: its projections to queries, keys and values, and the way back.
+//! The attention of a layer: its projections to queries, keys and values, forward and backward.
 
 use burn::{
     module::{Module, Param},
     tensor::{Device, Tensor, activation::sigmoid},
 };
 
-use firebrick_kernels::{self as ops, Heads, Norm, Rotary, joined};
+use firebrick_kernels::{self as ops, Heads, Norm, RopeTable, joined};
 
 use crate::{
     CheckpointError, Compute, DecoderConfig, DecoderContext, GradientSum, KvCache, QkNorm,
@@ -47,7 +47,7 @@ impl Attention {
         let mut norm = |part: &str, width: usize| {
             (width > 0).then(|| vector(source, &path(part), width, device)).transpose()
         };
-        let [queries, keys] = config.look_norms();
+        let [queries, keys] = config.qk_norm_widths();
         let (query_norm, key_norm) = (norm("query_norm", queries)?, norm("key_norm", keys)?);
         Ok(Attention {
             qkv: Projection::from_source(
@@ -77,31 +77,37 @@ impl Attention {
         })
     }
 
-    /// Computes queries, keys and values of `x`, `[places, inputs]`, in the format of products.
-    pub(crate) fn looks(&self, x: Tensor<2>, rotary: &Rotary, context: &DecoderContext) -> Looks {
+    /// Computes queries, keys and values of `x`, `[tokens, inputs]`, in the format of products.
+    pub(crate) fn qkv_rope(
+        &self,
+        x: Tensor<2>,
+        rotary: &RopeTable,
+        context: &DecoderContext,
+    ) -> Qkv {
         let (projected, gate) = self.apart(self.qkv.forward(x, None, context.compute));
         let before_norms = (self.qk_norm != QkNorm::None).then(|| projected.clone());
         let projected = self.normed(projected, context);
         let [query, key, value] =
-            ops::looks(projected, self.counts(), self.norms(context), rotary, context.compute);
-        Looks { query: self.scaled(query), key, value, before_norms, gate }
+            ops::qkv_rope(projected, self.counts(), self.norms(context), rotary, context.compute);
+        Qkv { query: self.scaled(query), key, value, before_norms, gate }
     }
 
-    /// Computes the queries of each row's newest token and their gates. The cache then has the keys and values of
-    /// these tokens.
-    pub(crate) fn remember(
+    /// Computes the queries of each row's newest token and their gates, and appends the keys and values of these tokens
+    /// to the cache.
+    pub(crate) fn append(
         &self,
         x: Tensor<2>,
         (cache, layer): (&mut KvCache, usize),
-        rotary: &Rotary,
+        rotary: &RopeTable,
         context: &DecoderContext,
     ) -> (Tensor<3>, Option<Tensor<2>>) {
         let (projected, gate) = self.apart(self.qkv.forward(x, None, context.compute));
         let projected = self.normed(projected, context);
         let (heads, norms) = (self.counts(), self.norms(context));
-        let query = cache.remember(layer, &projected, heads, norms.as_ref(), rotary);
+        let query = cache.append(layer, &projected, heads, norms.as_ref(), rotary);
         let query = query.unwrap_or_else(|| {
-            let [query, key, value] = ops::looks(projected, heads, norms, rotary, context.compute);
+            let [query, key, value] =
+                ops::qkv_rope(projected, heads, norms, rotary, context.compute);
             cache.fill(layer, &key, &value);
             query
         });
@@ -110,12 +116,12 @@ impl Attention {
 
     /// Computes the gradient of `x`, given the gradients of queries, keys and values, f32, and of the gates. The
     /// gradients of the parameters are added to `sum`. Tensors are without autodiff.
-    pub(crate) fn looks_back(
+    pub(crate) fn qkv_rope_backward(
         &self,
         x: &Tensor<2>,
         before_norms: Option<Tensor<2>>,
         (gradients, d_gate): ([Tensor<3>; 3], Option<Tensor<2>>),
-        rotary: &Rotary,
+        rotary: &RopeTable,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
@@ -123,19 +129,20 @@ impl Attention {
         let gradients = [self.scaled(d_query), d_key, d_value];
         let norms = self.norms(context).map(|(rule, weights)| (rule, weights.map(Tensor::inner)));
         let norms = norms.zip(before_norms.clone());
-        let (d_projected, d_norms) = ops::looks_back(self.counts(), norms, rotary, gradients);
+        let (d_projected, d_norms) =
+            ops::qkv_rope_backward(self.counts(), norms, rotary, gradients);
         let norms = [&self.query_norm, &self.key_norm].into_iter().flatten();
         for (norm, d_norm) in norms.zip(d_norms.into_iter().flatten()) {
             if norm.is_require_grad() {
                 sum.add(norm.id, d_norm);
             }
         }
-        let d_projected = self.normed_back(d_projected, before_norms, context, sum);
+        let d_projected = self.normed_backward(d_projected, before_norms, context, sum);
         let d_projected = match d_gate {
             Some(d_gate) => self.together(d_projected, d_gate),
             None => d_projected,
         };
-        self.qkv.back(x, d_projected, context.compute, sum)
+        self.qkv.backward(x, d_projected, context.compute, sum)
     }
 
     /// Splits the gates from queries, keys and values, which stay side by side. In `projected`, each head's gate
@@ -144,22 +151,22 @@ impl Attention {
         if !self.gated {
             return (projected, None);
         }
-        let ([places, outputs], width) = (projected.dims(), self.heads * self.head_dim);
+        let ([tokens, outputs], width) = (projected.dims(), self.heads * self.head_dim);
         let both = projected.clone().narrow(1, 0, 2 * width);
-        let both = both.reshape([places, self.heads, 2, self.head_dim]);
+        let both = both.reshape([tokens, self.heads, 2, self.head_dim]);
         let [query, gate] =
-            [0, 1].map(|which| both.clone().narrow(2, which, 1).reshape([places, width]));
+            [0, 1].map(|which| both.clone().narrow(2, which, 1).reshape([tokens, width]));
         let rest = projected.narrow(1, 2 * width, outputs - 2 * width);
         (Tensor::cat(vec![query, rest], 1), Some(gate))
     }
 
     /// Undoes [`Attention::apart`].
-    fn together(&self, looks: Tensor<2>, gate: Tensor<2>) -> Tensor<2> {
-        let ([places, outputs], width) = (looks.dims(), self.heads * self.head_dim);
-        let of = |x: Tensor<2>| x.reshape([places, self.heads, 1, self.head_dim]);
-        let both = vec![of(looks.clone().narrow(1, 0, width)), of(gate)];
-        let both = Tensor::cat(both, 2).reshape([places, 2 * width]);
-        Tensor::cat(vec![both, looks.narrow(1, width, outputs - width)], 1)
+    fn together(&self, qkv: Tensor<2>, gate: Tensor<2>) -> Tensor<2> {
+        let ([tokens, outputs], width) = (qkv.dims(), self.heads * self.head_dim);
+        let of = |x: Tensor<2>| x.reshape([tokens, self.heads, 1, self.head_dim]);
+        let both = vec![of(qkv.clone().narrow(1, 0, width)), of(gate)];
+        let both = Tensor::cat(both, 2).reshape([tokens, 2 * width]);
+        Tensor::cat(vec![both, qkv.narrow(1, width, outputs - width)], 1)
     }
 
     /// Normalises queries and keys, if all heads of each are normalised together. Queries, keys and values are
@@ -172,7 +179,7 @@ impl Attention {
     }
 
     /// Computes the gradient of the input of [`Attention::normed`], given that of its output.
-    fn normed_back(
+    fn normed_backward(
         &self,
         d: Tensor<2>,
         before: Option<Tensor<2>>,
@@ -182,8 +189,8 @@ impl Attention {
         let Some((norms, before)) = self.whole_norms().zip(before) else { return d };
         let [query, key, _] = self.sides(before);
         let [d_query, d_key, d_value] = self.sides(d);
-        let d_query = context.norm_back(query, norms[0], d_query, None, sum);
-        let d_key = context.norm_back(key, norms[1], d_key, None, sum);
+        let d_query = context.norm_backward(query, norms[0], d_query, None, sum);
+        let d_key = context.norm_backward(key, norms[1], d_key, None, sum);
         Tensor::cat(vec![d_query, d_key, d_value], 1)
     }
 
@@ -218,26 +225,25 @@ impl Attention {
     }
 }
 
-/// Queries, keys and values of some tokens, `[places, heads, head_dim]`. Keys and values have as many heads as
-/// keys.
-pub(crate) struct Looks {
+/// Queries, keys and values of some tokens, `[tokens, heads, head_dim]`. Keys and values have as many heads as keys.
+pub(crate) struct Qkv {
     pub(crate) query: Tensor<3>,
     pub(crate) key: Tensor<3>,
     pub(crate) value: Tensor<3>,
-    /// All three side by side before the norms, `[places, outputs]`, if there are norms.
+    /// All three side by side before the norms, `[tokens, outputs]`, if there are norms.
     pub(crate) before_norms: Option<Tensor<2>>,
-    /// The gates, `[places, heads · head_dim]`, if there are gates.
+    /// The gates, `[tokens, heads · head_dim]`, if there are gates.
     pub(crate) gate: Option<Tensor<2>>,
 }
 
-impl Looks {
-    /// Joins the looks of successive tokens.
-    pub(crate) fn joined(parts: Vec<Looks>) -> Looks {
+impl Qkv {
+    /// Joins queries, keys and values of successive tokens.
+    pub(crate) fn joined(parts: Vec<Qkv>) -> Qkv {
         let mut all = [const { Vec::new() }; 3];
         let (mut before_norms, mut gate) = (Vec::new(), Vec::new());
         for part in parts {
-            for (all, look) in all.iter_mut().zip([part.query, part.key, part.value]) {
-                all.push(look);
+            for (all, x) in all.iter_mut().zip([part.query, part.key, part.value]) {
+                all.push(x);
             }
             before_norms.extend(part.before_norms);
             gate.extend(part.gate);
@@ -245,7 +251,7 @@ impl Looks {
         let [query, key, value] = all.map(|parts| joined(parts, 0));
         let [before_norms, gate] =
             [before_norms, gate].map(|parts| (!parts.is_empty()).then(|| joined(parts, 0)));
-        Looks { query, key, value, before_norms, gate }
+        Qkv { query, key, value, before_norms, gate }
     }
 }
 
@@ -258,7 +264,7 @@ pub(crate) fn opened(output: Tensor<2>, gate: Option<Tensor<2>>) -> Tensor<2> {
 }
 
 /// Computes the gradients of the inputs of [`opened`], the output and the gates, given that of its result.
-pub(crate) fn opened_back(
+pub(crate) fn opened_backward(
     output: Tensor<2>,
     gate: Option<Tensor<2>>,
     d: Tensor<2>,

@@ -87,10 +87,10 @@ impl Packed {
             let (least, _) = range(bits);
             for (at, row) in rows.chunks(outputs).enumerate() {
                 let input = index * run + at;
-                let place = input % in_word * bits;
+                let shift = input % in_word * bits;
                 let words = &mut codes[input / in_word * outputs..][..outputs];
                 for ((word, value), scale) in words.iter_mut().zip(row).zip(&of_run) {
-                    *word |= ((code(*value, *scale, bits) - least) as u32) << place;
+                    *word |= ((code(*value, *scale, bits) - least) as u32) << shift;
                 }
             }
             scales.extend(of_run);

@@ -3,12 +3,12 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_core::TokenId;
 
-use crate::{Segment, Sight};
+use crate::{PackedMask, Segment};
 
 /// Token rows of different lengths in one rectangle.
 ///
-/// Places are counted row by row: place `row · tokens + column` is the place of a token in the flattened
-/// rectangle.
+/// A range or an index of tokens counts them row by row: `row · tokens + column` is the index of a token in the
+/// flattened rectangle.
 #[derive(Clone, Debug)]
 pub struct TokenBatch {
     /// The tokens, `[rows, tokens]`; padding holds token 0.
@@ -48,27 +48,28 @@ impl TokenBatch {
                 Padding::Left => (index + 1) * width - row.len(),
                 _ => index * width,
             };
-            Segment { places: start..start + row.len(), after: None }
+            Segment { range: start..start + row.len(), prefix: None }
         });
         TokenBatch::of(rows, segments.collect(), [rows.len(), width], padding, device)
     }
 
     /// Packs texts one behind the other, without padding. A text with a number continues the earlier text of that
-    /// number, as if the tokens of both were one text. The earlier text must not continue another one.
+    /// number, its prefix, as if the tokens of both were one text. A prefix must not have a prefix itself.
     ///
     /// # Panics
     /// If there are no texts, or a text continues a text that is missing or that itself continues another.
     pub fn packed(texts: &[(&[TokenId], Option<usize>)], device: &Device) -> Self {
         let mut segments: Vec<Segment> = Vec::with_capacity(texts.len());
-        for (text, after) in texts {
-            let start = segments.last().map_or(0, |before| before.places.end);
+        for (text, prefix) in texts {
+            let start = segments.last().map_or(0, |before| before.range.end);
             assert!(
-                after.is_none_or(|first| segments.get(first).is_some_and(|it| it.after.is_none())),
-                "a text goes on from one that is before it and goes on from none"
+                prefix
+                    .is_none_or(|first| segments.get(first).is_some_and(|it| it.prefix.is_none())),
+                "the prefix of a text is an earlier text that has no prefix"
             );
-            segments.push(Segment { places: start..start + text.len(), after: *after });
+            segments.push(Segment { range: start..start + text.len(), prefix: *prefix });
         }
-        let width = segments.last().expect("a batch has at least one text").places.end;
+        let width = segments.last().expect("a batch has at least one text").range.end;
         let rows: Vec<&[TokenId]> = texts.iter().map(|(text, _)| *text).collect();
         TokenBatch::of(&rows, segments, [1, width], Padding::None, device)
     }
@@ -80,14 +81,14 @@ impl TokenBatch {
         padding: Padding,
         device: &Device,
     ) -> Self {
-        let places = shape[0] * shape[1];
-        let (mut ids, mut positions) = (vec![0; places], vec![0i32; places]);
+        let all = shape[0] * shape[1];
+        let (mut ids, mut positions) = (vec![0; all], vec![0i32; all]);
         for (text, segment) in texts.iter().zip(&segments) {
-            let first = segment.after.map_or(0, |before| segments[before].places.len());
-            let places = segment.places.clone();
-            for (offset, (place, &token)) in places.zip(*text).enumerate() {
-                ids[place] = token;
-                positions[place] = (first + offset) as i32;
+            let first = segment.prefix.map_or(0, |prefix| segments[prefix].range.len());
+            let range = segment.range.clone();
+            for (offset, (index, &token)) in range.zip(*text).enumerate() {
+                ids[index] = token;
+                positions[index] = (first + offset) as i32;
             }
         }
         let tensor = |values| Tensor::from_data(TensorData::new(values, shape), device);
@@ -95,7 +96,7 @@ impl TokenBatch {
         TokenBatch { tokens, positions: tensor(positions), ids, segments, padding }
     }
 
-    /// Returns the token of each place; 0 in padding.
+    /// Returns all tokens, row by row; 0 in padding.
     pub fn ids(&self) -> &[TokenId] {
         &self.ids
     }
@@ -105,7 +106,7 @@ impl TokenBatch {
         self.padding
     }
 
-    /// Returns the places of the texts, in the order in which the texts were given.
+    /// Returns the ranges of the texts, in the order in which the texts were given.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -113,12 +114,12 @@ impl TokenBatch {
     /// Returns the first column of each text.
     pub fn starts(&self) -> Vec<usize> {
         let width = self.tokens.dims()[1];
-        self.segments.iter().map(|segment| segment.places.start % width).collect()
+        self.segments.iter().map(|segment| segment.range.start % width).collect()
     }
 
     /// Returns the number of tokens of each text.
     pub fn lengths(&self) -> Vec<usize> {
-        self.segments.iter().map(|segment| segment.places.len()).collect()
+        self.segments.iter().map(|segment| segment.range.len()).collect()
     }
 
     /// Marks the tokens, `[rows, tokens]`: 1 at a row's tokens and 0 at its padding, which a recurrence must not
@@ -127,15 +128,15 @@ impl TokenBatch {
         let shape = self.tokens.dims();
         let mut present = vec![0f32; shape[0] * shape[1]];
         for segment in &self.segments {
-            present[segment.places.clone()].fill(1.0);
+            present[segment.range.clone()].fill(1.0);
         }
         Tensor::from_data(TensorData::new(present, shape), &self.tokens.device())
     }
 
-    /// Describes what each token sees, for an [`attention`](crate::attention). A token sees nothing of other
-    /// texts, of padding or of the future.
-    pub fn sight(&self) -> Sight {
+    /// Returns the mask of the batch for an [`attention`](crate::attention()): what each token sees. A token sees
+    /// nothing of other texts, of padding or of the future.
+    pub fn mask(&self) -> PackedMask {
         let [rows, width] = self.tokens.dims();
-        Sight::new(&self.segments, rows * width, &self.tokens.device().inner())
+        PackedMask::new(&self.segments, rows * width, &self.tokens.device().inner())
     }
 }

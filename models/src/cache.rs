@@ -7,29 +7,30 @@ use std::{
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{
-    Compute, Heads, Moves, Norm, PAGE, Pages, Rotary, Slots, Span, Table, attention_over_pages,
+    Block, BlockTable, Compute, Heads, Moves, Norm, PAGE, Pages, RopeTable, SlotMapping,
+    paged_attention,
 };
 
-use crate::{DecodeCache, TokenBatch, delta::DeltaState};
+use crate::{DecodeCache, TokenBatch, gated_delta_net::GatedDeltaState};
 
 /// Keys and values of the rows that are being decoded, and the states of recurrent layers.
 ///
-/// Keys and values lie in pages, and a row is a list of pages. So a row that joins or leaves moves nothing, rows
-/// attend to their own tokens alone, and the completions of a group share the pages of their prompt. A page is
-/// written only while a single row has it. A row whose last page is shared goes on in a new page.
+/// Keys and values lie in pages, and a row is a list of pages. So a row that joins or leaves moves nothing, rows attend
+/// to their own tokens alone, and the completions of a group share the pages of their prompt. A page is written only
+/// while a single row has it. A row whose last page is shared continues in a new page.
 ///
 /// A prefill makes a cache of its batch ([`KvCache::new`]) and writes the keys and values of every layer
-/// ([`KvCache::fill`]); its tokens attend to the batch's own. To decode a token, [`KvCache::next_places`] opens a
-/// place for each row, and [`KvCache::attend`] writes to that place in every layer and attends to all tokens of
-/// the row.
+/// ([`KvCache::fill`]); its tokens attend to the batch's own. To decode a token, [`KvCache::append_slots`] opens a slot
+/// for each row, and [`KvCache::fill_and_attend`] writes to that slot in every layer and attends to all tokens of the
+/// row.
 #[derive(Debug)]
 pub struct KvCache {
-    blocks: Vec<Block>,
-    table: Table,
+    pools: Vec<Pool>,
+    table: BlockTable,
     /// One state for each recurrent layer, in their order.
-    states: Vec<DeltaState>,
-    /// The places of the tokens that are written now, by block.
-    slots: Vec<(usize, Slots)>,
+    states: Vec<GatedDeltaState>,
+    /// The slots of the tokens that are written now, by pool.
+    slot_mapping: Vec<(usize, SlotMapping)>,
     layers: usize,
     /// The number of key heads, and the width of a head.
     heads: [usize; 2],
@@ -39,9 +40,9 @@ pub struct KvCache {
     repeats: bool,
 }
 
-/// Pages of every layer that were made together.
+/// A pool of pages: pages of every layer that were allocated together.
 #[derive(Clone, Debug)]
-struct Block {
+struct Pool {
     /// The pages of each layer. If they are shared with the cache that they came from, they are never written.
     layers: Arc<Vec<Pages>>,
     own: bool,
@@ -50,14 +51,14 @@ struct Block {
 }
 
 impl Clone for KvCache {
-    /// Makes a copy that has the same pages and goes on in pages of its own.
+    /// Makes a copy that has the same pages and continues in pages of its own.
     fn clone(&self) -> Self {
-        let shared = |block: &Block| Block { own: false, ..block.clone() };
+        let shared = |pool: &Pool| Pool { own: false, ..pool.clone() };
         KvCache {
-            blocks: self.blocks.iter().map(shared).collect(),
+            pools: self.pools.iter().map(shared).collect(),
             table: self.table.clone(),
             states: self.states.clone(),
-            slots: Vec::new(),
+            slot_mapping: Vec::new(),
             device: self.device.clone(),
             ..*self
         }
@@ -69,33 +70,33 @@ impl KvCache {
     /// `layers` has keys and values with `heads`: the number of heads and the width of one.
     pub fn new(prompts: &TokenBatch, layers: usize, heads: [usize; 2], compute: Compute) -> Self {
         let mut cache = KvCache {
-            blocks: Vec::new(),
-            table: Table::default(),
+            pools: Vec::new(),
+            table: BlockTable::default(),
             states: Vec::new(),
-            slots: Vec::new(),
+            slot_mapping: Vec::new(),
             layers,
             heads,
             compute,
             device: prompts.tokens.device(),
             repeats: true,
         };
-        let pages: usize = prompts.segments().iter().map(|it| it.places.len().div_ceil(PAGE)).sum();
+        let pages: usize = prompts.segments().iter().map(|it| it.range.len().div_ceil(PAGE)).sum();
         cache.grow(pages);
-        let (mut page, mut slots) = (0, Slots::default());
+        let (mut page, mut mapping) = (0, SlotMapping::default());
         let mut rows = Vec::new();
         for segment in prompts.segments() {
-            slots.tokens.extend(segment.places.clone());
-            slots.places.extend(page * PAGE..page * PAGE + segment.places.len());
-            let mut spans = Vec::new();
-            let mut left = segment.places.len();
+            mapping.tokens.extend(segment.range.clone());
+            mapping.slots.extend(page * PAGE..page * PAGE + segment.range.len());
+            let mut blocks = Vec::new();
+            let mut left = segment.range.len();
             while left > 0 {
-                spans.push(Span { block: 0, page, tokens: left.min(PAGE) });
+                blocks.push(Block { pool: 0, page, tokens: left.min(PAGE) });
                 (page, left) = (page + 1, left.saturating_sub(PAGE));
             }
-            rows.push(spans);
+            rows.push(blocks);
         }
-        cache.blocks[0].rows.fill(1);
-        (cache.table, cache.slots) = (Table::new(rows), vec![(0, slots)]);
+        cache.pools[0].rows.fill(1);
+        (cache.table, cache.slot_mapping) = (BlockTable::new(rows), vec![(0, mapping)]);
         cache
     }
 
@@ -105,56 +106,56 @@ impl KvCache {
         self
     }
 
-    /// Opens a place for the next token of each row. Returns the positions of these tokens, `[rows, 1]`.
-    pub fn next_places(&mut self) -> Tensor<2, Int> {
+    /// Opens a slot for the next token of each row. Returns the positions of these tokens, `[rows, 1]`.
+    pub fn append_slots(&mut self) -> Tensor<2, Int> {
         let count = self.table.rows().len();
         if self.dense() {
             self.make_own();
             self.reserve(1);
-            self.slots.clear();
+            self.slot_mapping.clear();
             return self.table.step(&self.device).reshape([count, 1]);
         }
         let positions: Vec<i32> = (0..count).map(|row| self.table.length(row) as i32).collect();
-        let full = |span: Option<&Span>| {
-            span.is_none_or(|span| {
-                let block = &self.blocks[span.block];
-                span.tokens == PAGE || !block.own || block.rows[span.page] > 1
+        let full = |block: Option<&Block>| {
+            block.is_none_or(|block| {
+                let pool = &self.pools[block.pool];
+                block.tokens == PAGE || !pool.own || pool.rows[block.page] > 1
             })
         };
         let wanting: Vec<usize> =
             (0..count).filter(|&row| full(self.table.rows()[row].last())).collect();
-        for (row, (block, page)) in wanting.iter().zip(self.take_pages(wanting.len())) {
-            self.table.rows_mut()[*row].push(Span { block, page, tokens: 0 });
+        for (row, (pool, page)) in wanting.iter().zip(self.take_pages(wanting.len())) {
+            self.table.rows_mut()[*row].push(Block { pool, page, tokens: 0 });
         }
-        let mut slots: Vec<(usize, Slots)> = Vec::new();
+        let mut mappings: Vec<(usize, SlotMapping)> = Vec::new();
         for (token, row) in self.table.rows_mut().iter_mut().enumerate() {
-            let span = row.last_mut().expect("every row has a page with room");
-            let index = slots.iter().position(|(block, _)| *block == span.block);
+            let block = row.last_mut().expect("every row has a page with room");
+            let index = mappings.iter().position(|(pool, _)| *pool == block.pool);
             let index = index.unwrap_or_else(|| {
-                slots.push((span.block, Slots::default()));
-                slots.len() - 1
+                mappings.push((block.pool, SlotMapping::default()));
+                mappings.len() - 1
             });
-            slots[index].1.tokens.push(token);
-            slots[index].1.places.push(span.page * PAGE + span.tokens);
-            span.tokens += 1;
+            mappings[index].1.tokens.push(token);
+            mappings[index].1.slots.push(block.page * PAGE + block.tokens);
+            block.tokens += 1;
         }
-        self.slots = slots;
+        self.slot_mapping = mappings;
         Tensor::from_data(TensorData::new(positions, [count, 1]), &self.device)
     }
 
-    /// Writes keys and values of a layer, `[places, kv_heads, head_dim]`: those of the prompts' batch, or of the
-    /// tokens whose places are open.
+    /// Writes keys and values of a layer, `[tokens, kv_heads, head_dim]`: those of the prompts' batch, or of the tokens
+    /// whose slots are open.
     ///
     /// # Panics
     /// If there is no such layer.
     pub fn fill(&mut self, layer: usize, keys: &Tensor<3>, values: &Tensor<3>) {
-        if self.slots.is_empty() && self.dense() {
-            let layers = Arc::make_mut(&mut self.blocks[0].layers);
+        if self.slot_mapping.is_empty() && self.dense() {
+            let layers = Arc::make_mut(&mut self.pools[0].layers);
             return layers[layer].write_newest(&self.table, keys, values);
         }
-        for (block, slots) in &self.slots {
-            let layers = Arc::make_mut(&mut self.blocks[*block].layers);
-            layers[layer].write(slots, keys, values);
+        for (pool, mapping) in &self.slot_mapping {
+            let layers = Arc::make_mut(&mut self.pools[*pool].layers);
+            layers[layer].write(mapping, keys, values);
         }
     }
 
@@ -163,7 +164,7 @@ impl KvCache {
     ///
     /// # Panics
     /// As [`KvCache::fill`].
-    pub fn attend(
+    pub fn fill_and_attend(
         &mut self,
         layer: usize,
         query: Tensor<3>,
@@ -172,45 +173,45 @@ impl KvCache {
         window: Option<usize>,
     ) -> Tensor<2> {
         self.fill(layer, keys, values);
-        self.look(layer, query, window)
+        self.attend(layer, query, window)
     }
 
-    /// Returns the queries of the tokens whose places are open, `[rows, heads, head_dim]`, if the device can make
-    /// them from the `projected` numbers, `[rows, outputs]`, while it writes their keys and values.
-    pub(crate) fn remember(
+    /// Returns the queries of the tokens whose slots are open, `[rows, heads, head_dim]`, if the device can make them
+    /// from the `projected` numbers, `[rows, outputs]`, while it writes their keys and values.
+    pub(crate) fn append(
         &mut self,
         layer: usize,
         projected: &Tensor<2>,
         heads: Heads,
         norms: Option<&(Norm, [Tensor<1>; 2])>,
-        rotary: &Rotary,
+        rotary: &RopeTable,
     ) -> Option<Tensor<3>> {
-        if !self.slots.is_empty() || !self.dense() {
+        if !self.slot_mapping.is_empty() || !self.dense() {
             return None;
         }
-        let layers = Arc::make_mut(&mut self.blocks[0].layers);
-        layers[layer].remember(&self.table, projected, heads, norms, rotary)
+        let layers = Arc::make_mut(&mut self.pools[0].layers);
+        layers[layer].append(&self.table, projected, heads, norms, rotary)
     }
 
-    /// Does [`KvCache::attend`] over keys and values that are written already.
-    pub(crate) fn look(
+    /// Does [`KvCache::fill_and_attend`] over keys and values that are written already.
+    pub(crate) fn attend(
         &mut self,
         layer: usize,
         query: Tensor<3>,
         window: Option<usize>,
     ) -> Tensor<2> {
-        let blocks: Vec<&Pages> = self.blocks.iter().map(|block| &block.layers[layer]).collect();
-        attention_over_pages(query, &blocks, &mut self.table, window)
+        let pools: Vec<&Pages> = self.pools.iter().map(|pool| &pool.layers[layer]).collect();
+        paged_attention(query, &pools, &mut self.table, window)
     }
 
-    /// Returns the state of the recurrent layer at `place`, counted among the recurrent layers. The layer replaces
-    /// it with [`KvCache::keep`].
-    pub(crate) fn recall(&self, place: usize) -> Option<DeltaState> {
-        self.states.get(place).cloned()
+    /// Returns the state of recurrent layer `index`, counted among the recurrent layers. The layer replaces it with
+    /// [`KvCache::set_state`].
+    pub(crate) fn state(&self, index: usize) -> Option<GatedDeltaState> {
+        self.states.get(index).cloned()
     }
 
-    pub(crate) fn keep(&mut self, place: usize, state: DeltaState) {
-        match self.states.get_mut(place) {
+    pub(crate) fn set_state(&mut self, index: usize, state: GatedDeltaState) {
+        match self.states.get_mut(index) {
             Some(old) => *old = state,
             None => self.states.push(state),
         }
@@ -220,10 +221,9 @@ impl KvCache {
     fn take_pages(&mut self, count: usize) -> Vec<(usize, usize)> {
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {
-            let free = self.blocks.iter_mut().enumerate().filter(|(_, block)| block.own);
-            for (index, block) in free {
-                for (page, rows) in
-                    block.rows.iter_mut().enumerate().filter(|(_, rows)| **rows == 0)
+            let free = self.pools.iter_mut().enumerate().filter(|(_, pool)| pool.own);
+            for (index, pool) in free {
+                for (page, rows) in pool.rows.iter_mut().enumerate().filter(|(_, rows)| **rows == 0)
                 {
                     if taken.len() < count {
                         *rows = 1;
@@ -232,25 +232,24 @@ impl KvCache {
                 }
             }
             if taken.len() < count {
-                // Blocks grow by an eighth at least, so that long completions make no long list of blocks.
-                let own = self.blocks.iter().filter(|block| block.own);
-                let pages: usize = own.map(|block| block.rows.len()).sum();
+                // The pools grow by an eighth at least, so that long completions make no long list of pools.
+                let own = self.pools.iter().filter(|pool| pool.own);
+                let pages: usize = own.map(|pool| pool.rows.len()).sum();
                 self.grow((count - taken.len()).max(pages / 8));
             }
         }
         taken
     }
 
-    /// Tells whether pages lie as some devices need them: in one block, with every page of a row full but the last
-    /// ones.
+    /// Tells whether pages lie as some devices need them: in one pool, with every page of a row full but the last ones.
     fn dense(&self) -> bool {
-        let first = self.blocks.first().and_then(|block| block.layers.first());
+        let first = self.pools.first().and_then(|pool| pool.layers.first());
         first.is_some_and(Pages::dense)
     }
 
-    /// Moves all pages into a block of its own.
+    /// Moves all pages into a pool of its own.
     fn make_own(&mut self) {
-        if !self.blocks[0].own {
+        if !self.pools[0].own {
             let mut rows = std::mem::take(self.table.rows_mut());
             self.gather(&mut rows);
             self.hold(rows);
@@ -260,7 +259,7 @@ impl KvCache {
     /// Makes room for so many tokens in each row. If a row lacks room, every row gets pages for at least [`PAGE`]
     /// tokens, so that the device is told of new pages once in [`PAGE`] tokens at most.
     fn reserve(&mut self, tokens: usize) {
-        let room = |row: &Vec<Span>| row.iter().map(|span| PAGE - span.tokens).sum::<usize>();
+        let room = |row: &Vec<Block>| row.iter().map(|block| PAGE - block.tokens).sum::<usize>();
         if self.table.rows().iter().all(|row| room(row) >= tokens) {
             return;
         }
@@ -268,29 +267,29 @@ impl KvCache {
         let lacking = self.table.rows().iter().enumerate();
         let lacking: Vec<usize> =
             lacking.flat_map(|(index, row)| std::iter::repeat_n(index, lacks(row))).collect();
-        for (row, (block, page)) in lacking.iter().zip(self.take_pages(lacking.len())) {
-            self.table.rows_mut()[*row].push(Span { block, page, tokens: 0 });
+        for (row, (pool, page)) in lacking.iter().zip(self.take_pages(lacking.len())) {
+            self.table.rows_mut()[*row].push(Block { pool, page, tokens: 0 });
         }
     }
 
     /// Takes these rows, whose pages were not counted yet.
-    fn hold(&mut self, rows: Vec<Vec<Span>>) {
-        for span in rows.iter().flatten() {
-            self.blocks[span.block].rows[span.page] += 1;
+    fn hold(&mut self, rows: Vec<Vec<Block>>) {
+        for block in rows.iter().flatten() {
+            self.pools[block.pool].rows[block.page] += 1;
         }
-        (self.table, self.slots) = (Table::new(rows), Vec::new());
+        (self.table, self.slot_mapping) = (BlockTable::new(rows), Vec::new());
     }
 
-    /// Copies pages of other blocks into a block of this cache's own, and gives each row a last page of its own,
-    /// unless that page is full.
-    fn gather(&mut self, rows: &mut [Vec<Span>]) {
-        let own = usize::from(self.blocks[0].own);
+    /// Copies pages of other pools into a pool of this cache's own, and gives each row a last page of its own, unless
+    /// that page is full.
+    fn gather(&mut self, rows: &mut [Vec<Block>]) {
+        let own = usize::from(self.pools[0].own);
         let (mut first, mut copied) = (BTreeSet::new(), BTreeMap::new());
-        // `from` has the pages to copy. `goes` has for each span the copy that it goes to.
+        // `from` has the pages to copy. `goes` has for each block the copy that it goes to.
         let mut from = Vec::new();
-        let goes = |span: &Span| {
-            let (page, full) = ((span.block, span.page), span.tokens == PAGE);
-            if span.block < own && (full || first.insert(page)) {
+        let goes = |block: &Block| {
+            let (page, full) = ((block.pool, block.page), block.tokens == PAGE);
+            if block.pool < own && (full || first.insert(page)) {
                 return None;
             }
             let new = from.len();
@@ -302,61 +301,61 @@ impl KvCache {
         };
         let goes: Vec<Option<usize>> = rows.iter().flatten().map(goes).collect();
         if own == 0 {
-            self.blocks.insert(0, self.block(from.len()));
+            self.pools.insert(0, self.pool(from.len()));
         }
-        let spans = || rows.iter().flatten().zip(&goes);
-        for (span, _) in spans().filter(|(_, goes)| goes.is_none()) {
-            self.blocks[0].rows[span.page] = 1;
+        let blocks = || rows.iter().flatten().zip(&goes);
+        for (block, _) in blocks().filter(|(_, goes)| goes.is_none()) {
+            self.pools[0].rows[block.page] = 1;
         }
         let to = self.take_pages(from.len());
-        for (span, goes) in rows.iter_mut().flatten().zip(&goes) {
-            span.page = goes.map_or(span.page, |goes| to[goes].1);
-            span.block = 0;
+        for (block, goes) in rows.iter_mut().flatten().zip(&goes) {
+            block.page = goes.map_or(block.page, |goes| to[goes].1);
+            block.pool = 0;
         }
         let mut moves: BTreeMap<usize, Vec<[usize; 2]>> = BTreeMap::new();
-        for (&(block, page), &(_, to)) in from.iter().zip(&to) {
-            moves.entry(block + 1 - own).or_default().push([page, to]);
+        for (&(pool, page), &(_, to)) in from.iter().zip(&to) {
+            moves.entry(pool + 1 - own).or_default().push([page, to]);
         }
-        for (block, pairs) in moves {
+        for (pool, pairs) in moves {
             let moves = Moves::new(&pairs, &self.device);
-            let others = (block > 0).then(|| self.blocks[block].layers.clone());
-            let layers = Arc::make_mut(&mut self.blocks[0].layers);
+            let others = (pool > 0).then(|| self.pools[pool].layers.clone());
+            let layers = Arc::make_mut(&mut self.pools[0].layers);
             for (index, pages) in layers.iter_mut().enumerate() {
                 pages.copy(others.as_ref().map(|others| &others[index]), &moves);
             }
         }
-        self.blocks.truncate(1);
-        self.blocks[0].rows.fill(0);
+        self.pools.truncate(1);
+        self.pools[0].rows.fill(0);
     }
 
     fn grow(&mut self, pages: usize) {
-        if let Some(block) = self.blocks.first_mut().filter(|block| block.own)
-            && block.layers.first().is_some_and(Pages::dense)
+        if let Some(pool) = self.pools.first_mut().filter(|pool| pool.own)
+            && pool.layers.first().is_some_and(Pages::dense)
         {
-            block.rows.resize(block.rows.len() + pages, 0);
-            let layers = Arc::make_mut(&mut block.layers);
+            pool.rows.resize(pool.rows.len() + pages, 0);
+            let layers = Arc::make_mut(&mut pool.layers);
             return layers.iter_mut().for_each(|layer| layer.grow(pages));
         }
-        let block = self.block(pages);
-        self.blocks.push(block);
+        let pool = self.pool(pages);
+        self.pools.push(pool);
     }
 
-    fn block(&self, pages: usize) -> Block {
+    fn pool(&self, pages: usize) -> Pool {
         let layer = |_| Pages::new(pages, self.heads, self.compute, &self.device);
         let layers = Arc::new((0..self.layers).map(layer).collect());
-        Block { layers, own: true, rows: vec![0; pages] }
+        Pool { layers, own: true, rows: vec![0; pages] }
     }
 
-    /// Drops blocks in which no row has a page.
-    fn tidy(&mut self) {
+    /// Drops pools in which no row has a page.
+    fn drop_unused(&mut self) {
         let used: Vec<bool> =
-            self.blocks.iter().map(|block| block.rows.iter().any(|&rows| rows > 0)).collect();
+            self.pools.iter().map(|pool| pool.rows.iter().any(|&rows| rows > 0)).collect();
         let before = |index: usize| used[..index].iter().filter(|&&used| used).count();
-        for span in self.table.rows_mut().iter_mut().flatten() {
-            span.block = before(span.block);
+        for block in self.table.rows_mut().iter_mut().flatten() {
+            block.pool = before(block.pool);
         }
         let mut used = used.into_iter();
-        self.blocks.retain(|_| used.next().unwrap_or(false));
+        self.pools.retain(|_| used.next().unwrap_or(false));
     }
 }
 
@@ -375,18 +374,18 @@ impl DecodeCache for KvCache {
             return 0;
         }
         self.make_own();
-        let tokens = tokens.min(self.table.alike(&self.device));
+        let tokens = tokens.min(self.table.replayable_steps(&self.device));
         self.reserve(tokens);
         // The device is told of the reserved pages here.
-        tokens.min(self.table.alike(&self.device))
+        tokens.min(self.table.replayable_steps(&self.device))
     }
 
     fn counter(&self) -> Option<Tensor<1, Int>> {
         self.table.counter()
     }
 
-    fn count_on(&mut self, counter: Tensor<1, Int>, tokens: isize) {
-        self.table.count_on(counter, tokens);
+    fn advance(&mut self, counter: Tensor<1, Int>, tokens: isize) {
+        self.table.advance(counter, tokens);
     }
 
     fn arrange(
@@ -397,42 +396,42 @@ impl DecodeCache for KvCache {
     ) -> KvCache {
         let states = std::mem::take(&mut self.states).into_iter().enumerate();
         self.states = states
-            .map(|(place, state)| {
-                let joining = newcomers.map(|(cache, join)| (&cache.states[place], join));
+            .map(|(index, state)| {
+                let joining = newcomers.map(|(cache, join)| (&cache.states[index], join));
                 state.arrange(keep, joining)
             })
             .collect();
         let old = std::mem::take(self.table.rows_mut());
-        let mut rows: Vec<Vec<Span>> = keep.iter().map(|&row| old[row].clone()).collect();
+        let mut rows: Vec<Vec<Block>> = keep.iter().map(|&row| old[row].clone()).collect();
         if let Some((cache, join)) = newcomers {
-            // A block that came from that cache with earlier rows is not taken twice.
+            // A pool that came from that cache with earlier rows is not taken twice.
             let held: Vec<usize> = cache
-                .blocks
+                .pools
                 .iter()
-                .map(|block| {
-                    let same = |own: &Block| Arc::ptr_eq(&own.layers, &block.layers);
-                    self.blocks.iter().position(same).unwrap_or_else(|| {
-                        let rows = vec![0; block.rows.len()];
-                        let layers = block.layers.clone();
-                        self.blocks.push(Block { layers, own: false, rows });
-                        self.blocks.len() - 1
+                .map(|pool| {
+                    let same = |own: &Pool| Arc::ptr_eq(&own.layers, &pool.layers);
+                    self.pools.iter().position(same).unwrap_or_else(|| {
+                        let rows = vec![0; pool.rows.len()];
+                        let layers = pool.layers.clone();
+                        self.pools.push(Pool { layers, own: false, rows });
+                        self.pools.len() - 1
                     })
                 })
                 .collect();
             rows.extend(join.iter().map(|&row| {
-                let spans = cache.table.rows()[row].iter();
-                spans.map(|span| Span { block: held[span.block], ..*span }).collect()
+                let blocks = cache.table.rows()[row].iter();
+                blocks.map(|block| Block { pool: held[block.pool], ..*block }).collect()
             }));
         }
-        for block in &mut self.blocks {
-            block.rows.fill(0);
+        for pool in &mut self.pools {
+            pool.rows.fill(0);
         }
         if self.dense() {
-            rows.iter_mut().for_each(|row| row.retain(|span| span.tokens > 0));
+            rows.iter_mut().for_each(|row| row.retain(|block| block.tokens > 0));
             self.gather(&mut rows);
         }
         self.hold(rows);
-        self.tidy();
+        self.drop_unused();
         self
     }
 }

@@ -32,7 +32,7 @@ pub struct DecoderConfig {
     pub max_position_embeddings: usize,
     /// The rotary position embedding.
     pub rope: Rope,
-    /// Another rope, for layers with [`Turn::Local`].
+    /// Another rope, for layers with [`RopeKind::Local`].
     pub local_rope: Option<Rope>,
     /// The number that is added to the mean square in RMSNorm.
     pub norm_epsilon: f64,
@@ -45,11 +45,11 @@ pub struct DecoderConfig {
     pub activation: Activation,
     /// The projections that have biases.
     pub biases: Biases,
-    /// The normalisation of queries and keys before they are turned.
+    /// The normalisation of queries and keys before RoPE.
     pub qk_norm: QkNorm,
     /// The factor of queries beside 1/√head_dim, which all models have. It is not 1 in larger models of Gemma 3.
     pub query_scale: f64,
-    /// The places of a layer's norms.
+    /// Where a layer has norms: before its sublayers, after them, or both.
     pub norms: LayerNorms,
     /// The kind of each layer.
     pub kinds: Vec<LayerKind>,
@@ -63,7 +63,7 @@ pub struct DecoderConfig {
     /// The experts of the layers that have experts.
     pub experts: Option<ExpertSizes>,
     /// The recurrence of the layers that have one.
-    pub delta: Option<DeltaSizes>,
+    pub delta: Option<GatedDeltaSizes>,
 }
 
 /// The parts of a layer.
@@ -71,11 +71,11 @@ pub struct DecoderConfig {
 pub struct LayerKind {
     /// The number of positions that a query sees, its own included. `None` means all positions before it.
     pub window: Option<usize>,
-    /// The rope that turns queries and keys.
-    pub turn: Turn,
-    /// True if a gated delta rule stands in the place of the attention ([`DecoderConfig::delta`]).
+    /// The rope of queries and keys.
+    pub rope: RopeKind,
+    /// True if the layer has a GatedDeltaNet instead of attention ([`DecoderConfig::delta`]).
     pub recurrent: bool,
-    /// True if experts stand in the place of the MLP ([`DecoderConfig::experts`]).
+    /// True if the layer has experts instead of an MLP ([`DecoderConfig::experts`]).
     pub sparse: bool,
 }
 
@@ -93,9 +93,9 @@ pub struct ExpertSizes {
     pub normalised: bool,
 }
 
-/// The sizes of a gated delta rule: attention whose memory is one matrix for each head (Yang et al. 2024).
+/// The sizes of a GatedDeltaNet: linear attention whose memory is one matrix for each head (Yang et al. 2024).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeltaSizes {
+pub struct GatedDeltaSizes {
     /// The number of heads of queries and keys.
     pub key_heads: usize,
     /// The number of heads of values; a multiple of `key_heads`.
@@ -108,7 +108,7 @@ pub struct DeltaSizes {
     pub kernel: usize,
 }
 
-impl DeltaSizes {
+impl GatedDeltaSizes {
     /// Counts the numbers of all queries, or of all keys, of a token.
     pub fn keys(&self) -> usize {
         self.key_heads * self.key_dim
@@ -143,33 +143,33 @@ pub enum QkNorm {
     Whole,
 }
 
-/// The places of the norms of a layer's two halves, attention and MLP.
+/// Where the norms of a layer's two sublayers are, attention and MLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LayerNorms {
-    /// A norm is before each half, on its input.
+    /// Pre-norm: a norm is before each sublayer, on its input.
     #[default]
-    Before,
-    /// A norm is behind each half, on what it adds to the residual stream.
-    Behind,
-    /// Norms are on both sides.
-    Around,
+    Pre,
+    /// Post-norm: a norm is after each sublayer, on what it adds to the residual stream.
+    Post,
+    /// Pre-norm and post-norm.
+    Both,
 }
 
 impl LayerNorms {
-    /// Tells whether a norm is before each half.
-    pub fn before(self) -> bool {
-        self != LayerNorms::Behind
+    /// Tells whether a norm is before each sublayer.
+    pub fn has_pre_norm(self) -> bool {
+        self != LayerNorms::Post
     }
 
-    /// Tells whether a norm is behind each half.
-    pub fn behind(self) -> bool {
-        self != LayerNorms::Before
+    /// Tells whether a norm is after each sublayer.
+    pub fn has_post_norm(self) -> bool {
+        self != LayerNorms::Pre
     }
 }
 
-/// The rope that turns the queries and keys of a layer.
+/// The rope of a layer's queries and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Turn {
+pub enum RopeKind {
     /// [`DecoderConfig::rope`].
     #[default]
     Rope,
@@ -237,7 +237,7 @@ impl DecoderConfig {
             biases: Biases::default(),
             qk_norm: QkNorm::None,
             query_scale: 1.0,
-            norms: LayerNorms::Before,
+            norms: LayerNorms::Pre,
             kinds: vec![LayerKind::default(); sizes.layers],
             tied: sizes.tied,
             fused: false,
@@ -413,8 +413,8 @@ impl DecoderConfig {
             )));
         }
         let different = |window: &usize| self.window().is_some_and(|first| first != *window);
-        if self.local_rope.is_none() && self.kinds.iter().any(|kind| kind.turn == Turn::Local) {
-            return Err(ConfigError::Size("layers turn by a rope that is not there".into()));
+        if self.local_rope.is_none() && self.kinds.iter().any(|kind| kind.rope == RopeKind::Local) {
+            return Err(ConfigError::Size("layers have a rope that is not there".into()));
         }
         let mut windows = self.kinds.iter().filter_map(|kind| kind.window);
         if self.kinds.len() != self.layers || windows.any(|window| different(&window)) {
@@ -489,7 +489,7 @@ impl DecoderConfig {
     }
 
     /// Returns the number of weights in the norms of queries and of keys; 0 if there is no norm.
-    pub(crate) fn look_norms(&self) -> [usize; 2] {
+    pub(crate) fn qk_norm_widths(&self) -> [usize; 2] {
         match self.qk_norm {
             QkNorm::None => [0, 0],
             QkNorm::Heads => [self.head_dim; 2],

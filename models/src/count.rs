@@ -53,7 +53,8 @@ impl DecoderConfig {
     /// Counts the parameters of a decoder of these sizes as the decoder holds them: q, k and v are one parameter,
     /// and so are the MLP's gate and up.
     pub fn parameters(&self) -> ParameterCount {
-        let norms = usize::from(self.norms.before()) + usize::from(self.norms.behind());
+        let norms =
+            usize::from(self.norms.has_pre_norm()) + usize::from(self.norms.has_post_norm());
         let norms = Part::of(&[], 2 * norms * self.hidden_size);
         let layer = |kind: &LayerKind| norms.and(self.mixer(kind)).and(self.inner(kind));
         let layers = self.kinds.iter().map(layer).fold(Part::default(), Part::and);
@@ -70,7 +71,7 @@ impl DecoderConfig {
         }
     }
 
-    /// Counts the half of a layer in which tokens see each other.
+    /// Counts the sublayer of a layer in which tokens see each other.
     fn mixer(&self, kind: &LayerKind) -> Part {
         let hidden = self.hidden_size;
         if let Some(delta) = self.delta.filter(|_| kind.recurrent) {
@@ -81,11 +82,11 @@ impl DecoderConfig {
         }
         let qkv = self.query_outputs() + 2 * self.key_width();
         let biases = usize::from(self.biases.qkv) * qkv + usize::from(self.biases.output) * hidden;
-        let norms = self.look_norms().iter().sum::<usize>();
+        let norms = self.qk_norm_widths().iter().sum::<usize>();
         Part::of(&[[hidden, qkv], [self.query_width(), hidden]], biases + norms)
     }
 
-    /// Counts the half of a layer that tokens go through one by one.
+    /// Counts the sublayer of a layer that tokens go through one by one.
     fn inner(&self, kind: &LayerKind) -> Part {
         let hidden = self.hidden_size;
         let mlp = |inner: usize, bias: bool| {
@@ -100,7 +101,7 @@ impl DecoderConfig {
     }
 
     /// Counts the parameters of such adapters, and the largest of them. The adapter of a projection from `inputs`
-    /// to `outputs` has `rank · (inputs + outputs)` parameters. Matrices that are trained whole beside the
+    /// to `outputs` has `rank · (inputs + outputs)` parameters. Matrices that are trained whole in addition to the
     /// adapters count as the model's.
     pub fn adapter_parameters(&self, lora: &Lora) -> (u64, u64) {
         let lora = lora.clone().named_in(self);

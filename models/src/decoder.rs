@@ -5,22 +5,23 @@ use burn::{
     tensor::{DType, Device, Int, Tensor},
 };
 
-use firebrick_kernels::{Frequencies, Norm, Rotary};
+use firebrick_kernels::{Norm, RopeFrequencies, RopeTable};
 
 use crate::{
-    Activation, CheckpointError, Compute, DecoderConfig, GradientSum, Grain, KvCache, LayerKind,
-    Loads, Lookup, Lora, PolicyModel, Rope, Sight, Tape, TokenBatch, Turn,
-    balance::Counter,
+    Activation, CheckpointError, ChunkSizes, Compute, DecoderConfig, GradientSum, KvCache,
+    LayerKind, Loads, Lookup, Lora, PackedMask, PolicyModel, Rope, RopeKind, SavedActivations,
+    TokenBatch,
     experts::Experts,
     init::{ParameterSource, matrix, vector},
     layer::Layer,
-    names::{self, TextPlace},
+    load_balancing::Counter,
+    names::{self, TextPrefix},
     projection::{Projection, remade},
 };
 
 /// A decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and a gated MLP: the form of
-/// every family here. In some families some layers have a recurrence in the place of the attention, or experts in
-/// the place of the MLP ([`LayerKind`]).
+/// every family here. In some families some layers have a recurrence instead of the attention, or experts instead of
+/// the MLP ([`LayerKind`]).
 ///
 /// Weights are f32, except frozen weights in another format of [`Base`](crate::Base). A checkpoint in half
 /// precision is widened when it is read. Matrices may be multiplied in another format: see
@@ -36,15 +37,15 @@ pub struct Decoder {
     #[module(skip)]
     compute: Compute,
     #[module(skip)]
-    grain: Grain,
+    chunk_sizes: ChunkSizes,
     #[module(skip)]
     lora: Option<Lora>,
     #[module(skip)]
-    place: TextPlace,
+    text_prefix: TextPrefix,
     #[module(skip)]
     longest: usize,
     #[module(skip)]
-    frequencies: Turns<Frequencies>,
+    frequencies: PerRopeKind<RopeFrequencies>,
 }
 
 impl Decoder {
@@ -78,14 +79,14 @@ impl Decoder {
         self.longest
     }
 
-    /// Returns how the decoder's passes are cut.
-    pub fn grain(&self) -> Grain {
-        self.grain
+    /// Returns the chunk sizes of the decoder's passes.
+    pub fn chunk_sizes(&self) -> ChunkSizes {
+        self.chunk_sizes
     }
 
-    /// Sets how the decoder's passes are cut.
-    pub fn with_grain(mut self, grain: Grain) -> Self {
-        self.grain = grain;
+    /// Sets the chunk sizes of the decoder's passes.
+    pub fn with_chunk_sizes(mut self, chunk_sizes: ChunkSizes) -> Self {
+        self.chunk_sizes = chunk_sizes;
         self
     }
 
@@ -120,9 +121,9 @@ impl Decoder {
             },
             config: config.clone(),
             compute: Compute::default(),
-            grain: Grain::default(),
+            chunk_sizes: ChunkSizes::default(),
             lora: None,
-            place: TextPlace::default(),
+            text_prefix: TextPrefix::default(),
             longest: 0,
             frequencies: frequencies(config, 0),
         })
@@ -133,12 +134,12 @@ impl Decoder {
     }
 
     /// Returns where the class of `transformers` that opens the decoder's folder keeps the text model.
-    pub(crate) fn place(&self) -> TextPlace {
-        self.place
+    pub(crate) fn text_prefix(&self) -> TextPrefix {
+        self.text_prefix
     }
 
-    pub(crate) fn set_place(&mut self, place: TextPlace) {
-        self.place = place;
+    pub(crate) fn set_text_prefix(&mut self, prefix: TextPrefix) {
+        self.text_prefix = prefix;
     }
 
     /// Returns the matrix that has this name in [`Lora::modules_to_save`].
@@ -173,18 +174,18 @@ impl Decoder {
     fn shared(&self, positions: &Tensor<2, Int>, batch: Option<&TokenBatch>) -> DecoderContext {
         let present = |batch: &TokenBatch| {
             let present = batch.present().inner();
-            let places = present.dims().iter().product();
-            present.reshape([places, 1])
+            let tokens = present.dims().iter().product();
+            present.reshape([tokens, 1])
         };
         let config = &self.config;
         DecoderContext {
-            sees: batch.map(TokenBatch::sight),
+            mask: batch.map(TokenBatch::mask),
             present: batch.filter(|_| config.delta.is_some()).map(present),
-            rotary: self.frequencies.map(|it| Rotary::new(&positions.clone().inner(), it)),
+            rotary: self.frequencies.map(|it| RopeTable::new(&positions.clone().inner(), it)),
             norm: self.norm_rule(),
             activation: self.config.activation,
             compute: self.compute,
-            grain: self.grain,
+            chunk_sizes: self.chunk_sizes,
             counter: None,
         }
     }
@@ -201,19 +202,19 @@ impl Decoder {
         if config.embedding_scale != 1.0 { x.mul_scalar(config.embedding_scale) } else { x }
     }
 
-    /// Goes through all layers over a cache, which then remembers the tokens of `x`.
-    fn remembering(
+    /// Goes through all layers over a cache, to which the tokens of `x` are then added.
+    fn forward_cached(
         &self,
         mut x: Tensor<3>,
         context: &DecoderContext,
         cache: &mut KvCache,
     ) -> Tensor<3> {
         // The cache counts attention layers and recurrent layers separately.
-        let mut places = [0; 2];
+        let mut counts = [0; 2];
         for (layer, kind) in self.layers.iter().zip(&self.config.kinds) {
-            let place = &mut places[usize::from(kind.recurrent)];
-            x = layer.remembering(x, *kind, (&mut *cache, *place), context);
-            *place += 1;
+            let index = &mut counts[usize::from(kind.recurrent)];
+            x = layer.forward_cached(x, *kind, (&mut *cache, *index), context);
+            *index += 1;
         }
         self.finish(x)
     }
@@ -251,9 +252,9 @@ impl PolicyModel for Decoder {
         self.compute
     }
 
-    fn halve_pieces(&mut self) -> bool {
-        let half = self.grain.halved();
-        self.grain = half.unwrap_or(self.grain);
+    fn halve_chunks(&mut self) -> bool {
+        let half = self.chunk_sizes.halved();
+        self.chunk_sizes = half.unwrap_or(self.chunk_sizes);
         half.is_some()
     }
 
@@ -262,16 +263,16 @@ impl PolicyModel for Decoder {
         !self.config.kinds.iter().any(|kind| kind.recurrent)
     }
 
-    fn record<'a>(
+    fn forward_saving<'a>(
         &'a self,
         index: usize,
         x: Tensor<3>,
         context: &'a DecoderContext,
-    ) -> (Tensor<3>, Tape<'a>) {
-        self.layers[index].record(x, self.config.kinds[index], context)
+    ) -> (Tensor<3>, SavedActivations<'a>) {
+        self.layers[index].forward_saving(x, self.config.kinds[index], context)
     }
 
-    fn replay(
+    fn backward_recompute(
         &self,
         index: usize,
         x: Tensor<3>,
@@ -279,7 +280,7 @@ impl PolicyModel for Decoder {
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<3> {
-        self.layers[index].replay(x, d_y, self.config.kinds[index], context, sum)
+        self.layers[index].backward_recompute(x, d_y, self.config.kinds[index], context, sum)
     }
 
     fn lookup(&self) -> Option<Lookup<'_>> {
@@ -302,35 +303,35 @@ impl PolicyModel for Decoder {
         if config.kinds.iter().any(|kind| kind.recurrent || kind.sparse) {
             cache = cache.with_host();
         }
-        let hidden = self.remembering(self.embed(batch), &self.context(batch), &mut cache);
+        let hidden = self.forward_cached(self.embed(batch), &self.context(batch), &mut cache);
         (hidden.narrow(1, length - 1, 1).reshape([rows, config.hidden_size]), cache)
     }
 
     fn decode(&self, tokens: Tensor<1, Int>, cache: &mut KvCache) -> Tensor<2> {
         let rows = tokens.dims()[0];
-        let positions = cache.next_places();
+        let positions = cache.append_slots();
         let x = self.embedded(tokens.reshape([rows, 1]));
-        let hidden = self.remembering(x, &self.shared(&positions, None), cache);
+        let hidden = self.forward_cached(x, &self.shared(&positions, None), cache);
         hidden.reshape([rows, self.config.hidden_size])
     }
 
     fn count_loads(&self, batch: &TokenBatch, loads: &mut Loads) {
-        let mut place = 0;
+        let mut index = 0;
         let context = DecoderContext { counter: Some(Counter::default()), ..self.context(batch) };
         let mut x = self.embed(batch);
         for (layer, kind) in self.layers.iter().zip(&self.config.kinds) {
             x = layer.forward(x, *kind, &context);
             if let (true, Some(counter)) = (kind.sparse, &context.counter) {
-                loads.add(place, counter.take());
-                place += 1;
+                loads.add(index, counter.take());
+                index += 1;
             }
         }
     }
 
-    fn balanced(mut self, loads: &Loads, weight: f64) -> Self {
+    fn with_load_balancing(mut self, loads: &Loads, weight: f64) -> Self {
         let experts = self.layers.iter_mut().filter_map(Layer::experts);
-        for (experts, slope) in experts.zip(loads.slopes()) {
-            experts.set_slope(slope.into_iter().map(|it| it * weight as f32).collect());
+        for (experts, gradient) in experts.zip(loads.load_balancing_gradients()) {
+            experts.set_load_balancing(gradient.into_iter().map(|it| it * weight as f32).collect());
         }
         self
     }
@@ -374,30 +375,30 @@ impl ModuleMapper for Rounded {
 
 /// The things that all layers share in a [`Decoder`]'s forward pass.
 pub struct DecoderContext {
-    /// A description of what the tokens of a batch see; `None` if they see a cache.
-    pub(crate) sees: Option<Sight>,
-    /// 1 at tokens and 0 at padding, `[places, 1]`, if a recurrence goes over a batch.
+    /// The mask of a batch; `None` if its tokens see a cache.
+    pub(crate) mask: Option<PackedMask>,
+    /// 1 at tokens and 0 at padding, `[tokens, 1]`, if a recurrence goes over a batch.
     pub(crate) present: Option<Tensor<2>>,
-    rotary: Turns<Rotary>,
+    rotary: PerRopeKind<RopeTable>,
     pub(crate) norm: Norm,
     pub(crate) activation: Activation,
     pub(crate) compute: Compute,
-    pub(crate) grain: Grain,
+    pub(crate) chunk_sizes: ChunkSizes,
     /// The counter of the experts' loads, if the pass is for counting them.
     pub(crate) counter: Option<Counter>,
 }
 
-/// One value for each [`Turn`] that layers have.
+/// One value for each [`RopeKind`] that layers have.
 #[derive(Clone, Debug)]
-struct Turns<T> {
+struct PerRopeKind<T> {
     rope: T,
     local: Option<T>,
     none: Option<T>,
 }
 
-impl<T> Turns<T> {
-    fn map<U>(&self, change: impl Fn(&T) -> U) -> Turns<U> {
-        Turns {
+impl<T> PerRopeKind<T> {
+    fn map<U>(&self, change: impl Fn(&T) -> U) -> PerRopeKind<U> {
+        PerRopeKind {
             rope: change(&self.rope),
             local: self.local.as_ref().map(&change),
             none: self.none.as_ref().map(&change),
@@ -405,31 +406,31 @@ impl<T> Turns<T> {
     }
 }
 
-/// Computes the frequencies of each turn, for texts of up to `longest` tokens.
-fn frequencies(config: &DecoderConfig, longest: usize) -> Turns<Frequencies> {
+/// Computes the frequencies of each kind of rope, for texts of up to `longest` tokens.
+fn frequencies(config: &DecoderConfig, longest: usize) -> PerRopeKind<RopeFrequencies> {
     let of = |rope: &Rope| rope.frequencies(config.head_dim, longest);
-    let still = config.kinds.iter().any(|kind| kind.turn == Turn::None);
-    Turns {
+    let still = config.kinds.iter().any(|kind| kind.rope == RopeKind::None);
+    PerRopeKind {
         rope: of(&config.rope),
         local: config.local_rope.as_ref().map(of),
-        // This is one pair that turns by nothing.
-        none: still.then(|| Frequencies::new(vec![0.0])),
+        // This is one pair that is rotated by nothing.
+        none: still.then(|| RopeFrequencies::new(vec![0.0])),
     }
 }
 
 impl DecoderContext {
-    /// Returns the angles by which queries and keys of such a layer are turned.
-    pub(crate) fn rotary(&self, kind: LayerKind) -> &Rotary {
-        let there = match kind.turn {
-            Turn::Rope => Some(&self.rotary.rope),
-            Turn::Local => self.rotary.local.as_ref(),
-            Turn::None => self.rotary.none.as_ref(),
+    /// Returns the angles by which queries and keys of such a layer are rotated.
+    pub(crate) fn rotary(&self, kind: LayerKind) -> &RopeTable {
+        let there = match kind.rope {
+            RopeKind::Rope => Some(&self.rotary.rope),
+            RopeKind::Local => self.rotary.local.as_ref(),
+            RopeKind::None => self.rotary.none.as_ref(),
         };
-        there.expect("a config has what its layers are turned by")
+        there.expect("a config has the ropes of its layers")
     }
 
-    /// Does [`Norm::back`] for a norm with its parameter.
-    pub(crate) fn norm_back<const D: usize>(
+    /// Does [`Norm::backward`] for a norm with its parameter.
+    pub(crate) fn norm_backward<const D: usize>(
         &self,
         x: Tensor<D>,
         weight: &Param<Tensor<1>>,
@@ -437,7 +438,7 @@ impl DecoderContext {
         beside: Option<Tensor<D>>,
         sum: &mut GradientSum,
     ) -> Tensor<D> {
-        let (d_x, d_weight) = self.norm.back(x, weight.val().inner(), d_y, beside);
+        let (d_x, d_weight) = self.norm.backward(x, weight.val().inner(), d_y, beside);
         if weight.is_require_grad() {
             sum.add(weight.id, d_weight);
         }

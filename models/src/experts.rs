@@ -23,10 +23,10 @@ pub(crate) struct Experts {
     each: Vec<Expert>,
     #[module(skip)]
     sizes: ExpertSizes,
-    /// The numbers that the backward pass adds to the gradient of a token's share of each expert; empty if it adds
-    /// nothing.
+    /// The gradient of the load-balancing loss, which the backward pass adds to that of a token's share of each expert;
+    /// empty if it adds nothing.
     #[module(skip)]
-    slope: Vec<f32>,
+    load_balancing: Vec<f32>,
 }
 
 /// A gated MLP.
@@ -58,19 +58,19 @@ impl Experts {
             Ok(Expert { gate_up, down })
         };
         let each = (0..sizes.count).map(&mut expert).collect::<Result<_, CheckpointError>>()?;
-        Ok(Experts { router, each, sizes, slope: Vec::new() })
+        Ok(Experts { router, each, sizes, load_balancing: Vec::new() })
     }
 
     pub(crate) fn projections_mut(&mut self) -> impl Iterator<Item = &mut Projection> {
         self.each.iter_mut().flat_map(|expert| [&mut expert.gate_up, &mut expert.down])
     }
 
-    /// Makes the backward pass add `slope` to the gradient of each token's shares.
-    pub(crate) fn set_slope(&mut self, slope: Vec<f32>) {
-        self.slope = slope;
+    /// Makes the backward pass add `gradient` to the gradient of each token's shares.
+    pub(crate) fn set_load_balancing(&mut self, gradient: Vec<f32>) {
+        self.load_balancing = gradient;
     }
 
-    /// Sums the outputs of the chosen experts by their weights, `[places, hidden]` to `[places, hidden]`.
+    /// Sums the outputs of the chosen experts by their weights, `[tokens, hidden]` to `[tokens, hidden]`.
     pub(crate) fn forward(&self, x: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
         let routes = self.routes(&x);
         if let Some(counter) = &context.counter {
@@ -80,15 +80,15 @@ impl Experts {
         let sum = x.zeros_like().cast(DType::F32);
         routes.tokens.iter().zip(&self.each).fold(sum, |sum, (chosen, expert)| {
             let Some(chosen) = chosen else { return sum };
-            let y = expert.forward(x.clone().select(0, chosen.places.clone()), context);
+            let y = expert.forward(x.clone().select(0, chosen.indices.clone()), context);
             let y = y.cast(DType::F32) * weights.clone().select(0, chosen.weights.clone());
-            sum.select_assign(0, chosen.places.clone(), y, IndexingUpdateOp::Add)
+            sum.select_assign(0, chosen.indices.clone(), y, IndexingUpdateOp::Add)
         })
     }
 
     /// Computes the gradient of `x`, given that of the sum. The gradients of the parameters are added to `sum`.
     /// `plain` is the copy without autodiff.
-    pub(crate) fn back(
+    pub(crate) fn backward(
         &self,
         plain: &Experts,
         x: &Tensor<2>,
@@ -103,16 +103,16 @@ impl Experts {
         let experts = routes.tokens.iter().zip(self.each.iter().zip(&plain.each));
         for (chosen, (expert, plain)) in experts {
             let Some(chosen) = chosen else { continue };
-            let of = |all: &Tensor<2>| all.clone().select(0, chosen.places.clone());
+            let of = |all: &Tensor<2>| all.clone().select(0, chosen.indices.clone());
             let weight = weights.clone().select(0, chosen.weights.clone());
-            let [d_own, d_weight] = expert.back(plain, of(x), of(&d_y), weight, context, sum);
-            let (places, add) = (chosen.places.clone(), IndexingUpdateOp::Add);
-            d_x = d_x.select_assign(0, places, d_own, add);
+            let [d_own, d_weight] = expert.backward(plain, of(x), of(&d_y), weight, context, sum);
+            let (indices, add) = (chosen.indices.clone(), IndexingUpdateOp::Add);
+            d_x = d_x.select_assign(0, indices, d_own, add);
             d_weights =
                 d_weights.select_assign(0, chosen.weights.clone(), d_weight, IndexingUpdateOp::Add);
         }
         let d_weights = d_weights.reshape(routes.weights.dims());
-        let d_logits = self.router_back(&routes, d_weights);
+        let d_logits = self.router_backward(&routes, d_weights);
         let x = x.clone().cast(DType::F32);
         if self.router.is_require_grad() {
             sum.add_product(&self.router, x.transpose(), d_logits.clone(), Compute::F32);
@@ -138,8 +138,8 @@ impl Experts {
         Routes { shares, weights, whole, chosen, numbers, tokens }
     }
 
-    /// Computes the gradient of the router's logits, `[places, experts]`, given that of the weights.
-    fn router_back(&self, routes: &Routes, d_weights: Tensor<2>) -> Tensor<2> {
+    /// Computes the gradient of the router's logits, `[tokens, experts]`, given that of the weights.
+    fn router_backward(&self, routes: &Routes, d_weights: Tensor<2>) -> Tensor<2> {
         let d_top = match self.sizes.normalised {
             true => {
                 let along = (d_weights.clone() * routes.weights.clone()).sum_dim(1);
@@ -149,9 +149,9 @@ impl Experts {
         };
         let d_shares = routes.shares.zeros_like();
         let mut d_shares = d_shares.scatter(1, routes.chosen.clone(), d_top, IndexingUpdateOp::Add);
-        if !self.slope.is_empty() {
-            let slope = TensorData::new(self.slope.clone(), [1, self.sizes.count]);
-            d_shares = d_shares.clone() + Tensor::from_data(slope, &d_shares.device());
+        if !self.load_balancing.is_empty() {
+            let gradient = TensorData::new(self.load_balancing.clone(), [1, self.sizes.count]);
+            d_shares = d_shares.clone() + Tensor::from_data(gradient, &d_shares.device());
         }
         let along = (d_shares.clone() * routes.shares.clone()).sum_dim(1);
         routes.shares.clone() * (d_shares - along)
@@ -167,7 +167,7 @@ impl Expert {
 
     /// Computes the gradients of `x` and of `weight`. `d_y` is the gradient of the sum to which `weight` times the
     /// output is added.
-    fn back(
+    fn backward(
         &self,
         plain: &Expert,
         x: Tensor<2>,
@@ -180,24 +180,24 @@ impl Expert {
         let gate_up = plain.gate_up.forward(x.clone(), None, compute);
         let d_own = d_y.clone() * weight;
         let upstream = self.down.upstream(d_own, compute);
-        let d_inner = self.down.back_input(&upstream, compute);
-        let [inner, d_gate_up] = ops::gated_back(gate_up, d_inner, context.activation, compute);
-        self.down.back_weights(&inner, &upstream, compute, sum);
+        let d_inner = self.down.backward_input(&upstream, compute);
+        let [inner, d_gate_up] = ops::gated_backward(gate_up, d_inner, context.activation, compute);
+        self.down.backward_weights(&inner, &upstream, compute, sum);
         let y = plain.down.forward(inner, None, compute).cast(DType::F32);
         let d_weight = (d_y * y).sum_dim(1);
-        [self.gate_up.back(&x, d_gate_up, compute, sum), d_weight]
+        [self.gate_up.backward(&x, d_gate_up, compute, sum), d_weight]
     }
 }
 
 /// The way of each token through the experts.
 struct Routes {
-    /// The router's shares of the experts, `[places, experts]`, which sum to 1.
+    /// The router's shares of the experts, `[tokens, experts]`, which sum to 1.
     shares: Tensor<2>,
-    /// The factors of the chosen experts' outputs, `[places, chosen]`.
+    /// The factors of the chosen experts' outputs, `[tokens, chosen]`.
     weights: Tensor<2>,
-    /// The divisor that makes weights of shares, `[places, 1]`.
+    /// The divisor that makes weights of shares, `[tokens, 1]`.
     whole: Tensor<2>,
-    /// The numbers of the chosen experts, `[places, chosen]`.
+    /// The numbers of the chosen experts, `[tokens, chosen]`.
     chosen: Tensor<2, Int>,
     /// The numbers of the chosen experts, on the host.
     numbers: Vec<i64>,
@@ -207,17 +207,17 @@ struct Routes {
 
 /// The tokens of an expert.
 struct Chosen {
-    /// The places of the tokens.
-    places: Tensor<1, Int>,
-    /// The indices of their weights among the weights of all places in order.
+    /// The indices of the tokens.
+    indices: Tensor<1, Int>,
+    /// The indices of their weights among the weights of all tokens in order.
     weights: Tensor<1, Int>,
 }
 
 impl Routes {
-    /// Returns the weights as `[places · chosen, 1]`.
+    /// Returns the weights as `[tokens · chosen, 1]`.
     fn flat_weights(&self) -> Tensor<2> {
-        let [places, chosen] = self.weights.dims();
-        self.weights.clone().reshape([places * chosen, 1])
+        let [tokens, chosen] = self.weights.dims();
+        self.weights.clone().reshape([tokens * chosen, 1])
     }
 }
 
@@ -225,17 +225,17 @@ impl Routes {
 fn by_expert(numbers: &[i64], sizes: &ExpertSizes, device: &Device) -> Vec<Option<Chosen>> {
     let mut tokens = vec![[const { Vec::new() }; 2]; sizes.count];
     for (at, &expert) in numbers.iter().enumerate() {
-        let [places, weights] = &mut tokens[expert as usize];
-        places.push((at / sizes.chosen) as i32);
+        let [indices, weights] = &mut tokens[expert as usize];
+        indices.push((at / sizes.chosen) as i32);
         weights.push(at as i32);
     }
     let tensor = |numbers: Vec<i32>| {
         let length = numbers.len();
         Tensor::from_data(TensorData::new(numbers, [length]), device)
     };
-    let of = |[places, weights]: [Vec<i32>; 2]| {
+    let of = |[indices, weights]: [Vec<i32>; 2]| {
         // Not every device takes an empty tensor.
-        (!places.is_empty()).then(|| Chosen { places: tensor(places), weights: tensor(weights) })
+        (!indices.is_empty()).then(|| Chosen { indices: tensor(indices), weights: tensor(weights) })
     };
     tokens.into_iter().map(of).collect()
 }

@@ -1,6 +1,5 @@
-//! Gemma 3, the text models. They have Gemma's embedding, norms and gate. Norms are around both halves of a layer
-//! and on every head of queries and keys. Five of six layers look back through a window and turn by a base of
-//! their own.
+//! Gemma 3, the text models. They have Gemma's embedding, norms and gate. Norms are before and after both sublayers and
+//! on every head of queries and keys. Five of six layers look back through a window and rotate by a base of their own.
 
 use serde_json::{Value, json};
 
@@ -19,7 +18,7 @@ pub(crate) fn shape(config: &mut DecoderConfig) {
     config.norm_offset = 1.0;
     config.embedding_scale = (config.hidden_size as f64).sqrt();
     config.activation = Activation::GeluTanh;
-    config.norms = LayerNorms::Around;
+    config.norms = LayerNorms::Both;
     config.qk_norm = QkNorm::Heads;
     config.rope.theta = THETAS[0];
     config.local_rope = Some(Rope::new(THETAS[1]));

@@ -18,11 +18,11 @@ pub struct GradientSum {
     joined: HashMap<ParamId, (Tensor<2>, Vec<Piece>)>,
 }
 
-/// The place of a parameter's gradient in a sum.
+/// The part of a joined sum that is one parameter's gradient.
 pub(crate) struct Piece {
     pub(crate) parameter: ParamId,
     /// Its rows and columns.
-    pub(crate) place: [Range<usize>; 2],
+    pub(crate) slice: [Range<usize>; 2],
     /// The gradient is so many times the sum.
     pub(crate) scale: f64,
 }
@@ -71,8 +71,8 @@ impl GradientSum {
     /// Gives each parameter its piece of the joined sums.
     fn apart(mut self) -> GradientsParams {
         for (sum, pieces) in std::mem::take(&mut self.joined).into_values() {
-            for Piece { parameter, place, scale } in pieces {
-                let piece = sum.clone().slice(place);
+            for Piece { parameter, slice, scale } in pieces {
+                let piece = sum.clone().slice(slice);
                 self.add(parameter, if scale == 1.0 { piece } else { piece.mul_scalar(scale) });
             }
         }
@@ -228,20 +228,20 @@ impl ModuleVisitor for Take<'_> {
     }
 }
 
-/// The way back through a part of a forward pass, with everything that was kept for it.
-pub struct Tape<'a>(Box<Back<'a>>);
+/// The backward pass of a part of a forward pass, with the activations that were saved for it.
+pub struct SavedActivations<'a>(Box<Backward<'a>>);
 
 /// A function from the gradient of the output to that of the input. It adds the parameters' gradients to the sum.
-type Back<'a> = dyn FnOnce(Tensor<3>, &mut GradientSum) -> Tensor<3> + 'a;
+type Backward<'a> = dyn FnOnce(Tensor<3>, &mut GradientSum) -> Tensor<3> + 'a;
 
-impl<'a> Tape<'a> {
-    /// Makes a tape from a function that goes back.
-    pub fn new(back: impl FnOnce(Tensor<3>, &mut GradientSum) -> Tensor<3> + 'a) -> Self {
-        Tape(Box::new(back))
+impl<'a> SavedActivations<'a> {
+    /// Makes them from a function that computes the backward pass.
+    pub fn new(backward: impl FnOnce(Tensor<3>, &mut GradientSum) -> Tensor<3> + 'a) -> Self {
+        SavedActivations(Box::new(backward))
     }
 
     /// Computes the gradient of the input, given `gradient`, that of the output. Tensors are without autodiff.
-    pub fn back(self, gradient: Tensor<3>, sum: &mut GradientSum) -> Tensor<3> {
+    pub fn backward(self, gradient: Tensor<3>, sum: &mut GradientSum) -> Tensor<3> {
         (self.0)(gradient, sum)
     }
 }

@@ -113,7 +113,7 @@ impl ParameterSource for Random {
         let count = shape.iter().product();
         let path = path.strip_suffix(".weight").unwrap_or(path);
         let deviation = match path.rsplit('.').next().unwrap_or(path) {
-            norm if norm.ends_with("norm") || norm.ends_with("norm_behind") => {
+            norm if norm.ends_with("norm") => {
                 return Ok(vec![self.norm; count]);
             }
             "bias" => return Ok(vec![0.0; count]),

@@ -1,10 +1,10 @@
 //! A layer of a `Decoder`: its forward pass, and a backward pass written by hand.
 //!
-//! All but the attention, or the recurrence in its place, goes token by token, so it is done for some tokens at a
-//! time. The backward pass needs the layer's input. It keeps nothing else ([`Layer::replay`]), or it also keeps
-//! everything that would take a product to make again ([`Layer::record`]): queries, keys and values, the output of
-//! the attention, the residual stream after it, and gate and up. Norms and activations are made again either way,
-//! and so are experts.
+//! All but the attention, or the recurrence in its place, goes token by token, so it is done for some tokens at a time.
+//! The backward pass needs the layer's input. It saves nothing else ([`Layer::backward_recompute`]), or it also saves
+//! everything that would take a product to compute again ([`Layer::forward_saving`]): queries, keys and values, the
+//! output of the attention, the residual stream after it, and gate and up. Norms and activations are recomputed either
+//! way, and so are experts.
 
 use std::ops::Range;
 
@@ -13,35 +13,35 @@ use burn::{
     tensor::{Device, Tensor},
 };
 
-use firebrick_kernels::{self as ops, Attended, Look, joined};
+use firebrick_kernels::{self as ops, AttentionOptions, AttentionOutput, joined};
 
 use crate::{
     CheckpointError, Compute, DecoderConfig, DecoderContext, GradientSum, KvCache, LayerKind,
-    Sight, Tape,
-    attention::{Attention, Looks},
-    delta::Delta,
+    PackedMask, SavedActivations,
+    attention::{Attention, Qkv},
     experts::Experts,
+    gated_delta_net::GatedDeltaNet,
     init::{ParameterSource, vector},
-    mixer::{Mixed, Mixer, part},
-    mlp::{Begun, Mlp},
+    mixer::{Mixer, SavedMixer, part},
+    mlp::{Mlp, SavedMlp},
     projection::Projection,
 };
 
-/// A layer: `y = x + attention(norm(x))`, then `y + mlp(norm(y))`. Norms may be behind the two halves instead, or
-/// as well.
+/// A layer: `y = x + attention(norm(x))`, then `y + mlp(norm(y))`. The norms may also follow the two sublayers
+/// (post-norm), instead or as well.
 ///
 /// A layer has an attention or a recurrence, and an MLP or experts ([`LayerKind`]).
 #[derive(Module, Debug)]
 pub(crate) struct Layer {
     attention_norm: Option<Param<Tensor<1>>>,
     attention: Option<Attention>,
-    delta: Option<Delta>,
-    attention_norm_behind: Option<Param<Tensor<1>>>,
+    delta: Option<GatedDeltaNet>,
+    attention_post_norm: Option<Param<Tensor<1>>>,
     mlp_norm: Option<Param<Tensor<1>>>,
     gate_up: Option<Projection>,
     down: Option<Projection>,
     experts: Option<Experts>,
-    mlp_norm_behind: Option<Param<Tensor<1>>>,
+    mlp_post_norm: Option<Param<Tensor<1>>>,
 }
 
 impl Layer {
@@ -55,19 +55,19 @@ impl Layer {
         let kind = config.kinds[index];
         let (hidden, inner, bias) =
             (config.hidden_size, config.intermediate_size, config.biases.mlp);
-        let (before, behind) = (config.norms.before(), config.norms.behind());
+        let (pre, post) = (config.norms.has_pre_norm(), config.norms.has_post_norm());
         let mut norm = |there: bool, name: &str| {
             there.then(|| vector(source, &format!("{path}.{name}"), hidden, device)).transpose()
         };
-        let [attention_norm, attention_norm_behind, mlp_norm, mlp_norm_behind] = [
-            norm(before, "attention_norm")?,
-            norm(behind, "attention_norm_behind")?,
-            norm(before, "mlp_norm")?,
-            norm(behind, "mlp_norm_behind")?,
+        let [attention_norm, attention_post_norm, mlp_norm, mlp_post_norm] = [
+            norm(pre, "attention_norm")?,
+            norm(post, "attention_post_norm")?,
+            norm(pre, "mlp_norm")?,
+            norm(post, "mlp_post_norm")?,
         ];
         let (attention, delta) = match kind.recurrent {
             false => (Some(Attention::from_source(config, &path, source, device)?), None),
-            true => (None, Some(Delta::from_source(config, &path, source, device)?)),
+            true => (None, Some(GatedDeltaNet::from_source(config, &path, source, device)?)),
         };
         let mut projection = |name: &str, inputs: usize| {
             Projection::from_source(config, &format!("{path}.{name}"), inputs, bias, source, device)
@@ -84,12 +84,12 @@ impl Layer {
             attention_norm,
             attention,
             delta,
-            attention_norm_behind,
+            attention_post_norm,
             mlp_norm,
             gate_up,
             down,
             experts,
-            mlp_norm_behind,
+            mlp_post_norm,
         })
     }
 
@@ -102,12 +102,14 @@ impl Layer {
     ) -> Tensor<3> {
         let (shape, x) = (x.dims(), flat(x));
         // The part for the backward pass is dropped at once.
-        let mixed = self.mixer().forward(&x, shape[0], &self.attention_norm, kind, context).0;
-        self.rest(&x, &mixed, context).reshape(shape)
+        let mixer_output =
+            self.mixer().forward(&x, shape[0], &self.attention_norm, kind, context).0;
+        self.rest(&x, &mixer_output, context).reshape(shape)
     }
 
-    /// Does [`Layer::forward`] over a cache, which then remembers these tokens as those of the layer at `place`.
-    pub(crate) fn remembering(
+    /// Does [`Layer::forward`] over a cache, to which these tokens are then added as those of the layer with that
+    /// index.
+    pub(crate) fn forward_cached(
         &self,
         x: Tensor<3>,
         kind: LayerKind,
@@ -116,36 +118,36 @@ impl Layer {
     ) -> Tensor<3> {
         let (shape, x) = (x.dims(), flat(x));
         let norm = &self.attention_norm;
-        let mixed = self.mixer().remembering(&x, shape[0], norm, kind, cache, context);
-        self.rest(&x, &mixed, context).reshape(shape)
+        let mixer_output = self.mixer().forward_cached(&x, shape[0], norm, kind, cache, context);
+        self.rest(&x, &mixer_output, context).reshape(shape)
     }
 
-    /// Does [`Layer::forward`] and keeps what the backward pass needs. `x` and the output are without autodiff.
-    pub(crate) fn record<'a>(
+    /// Does [`Layer::forward`] and saves what the backward pass needs. `x` and the output are without autodiff.
+    pub(crate) fn forward_saving<'a>(
         &'a self,
         x: Tensor<3>,
         kind: LayerKind,
         context: &'a DecoderContext,
-    ) -> (Tensor<3>, Tape<'a>) {
+    ) -> (Tensor<3>, SavedActivations<'a>) {
         let (shape, x, plain) = (x.dims(), flat(x), self.valid());
         let norm = &plain.attention_norm;
-        let (output, mixed) = plain.mixer().forward(&x, shape[0], norm, kind, context);
+        let (output, saved_mixer) = plain.mixer().forward(&x, shape[0], norm, kind, context);
         let (mut inside, mut y) = (Vec::new(), Vec::new());
-        for places in context.portions(&x) {
-            let [half, normed] = plain.middle(part(&x, &places), part(&output, &places), context);
-            let begun = plain.mlp().begin(normed, context);
-            y.push(plain.end(begun.clone(), half.clone(), context));
-            inside.push((half, begun));
+        for range in context.chunks(&x) {
+            let [residual, normed] = plain.middle(part(&x, &range), part(&output, &range), context);
+            let saved_mlp = plain.mlp().gate_up(normed, context);
+            y.push(plain.add_down(saved_mlp.clone(), residual.clone(), context));
+            inside.push((residual, saved_mlp));
         }
-        let kept = Kept { rows: shape[0], output, mixed, inside };
-        let tape = Tape::new(move |d_y, sum| {
-            self.back(&plain, x, flat(d_y), kept, kind, context, sum).reshape(shape)
+        let kept = Kept { rows: shape[0], output, saved_mixer, inside };
+        let saved = SavedActivations::new(move |d_y, sum| {
+            self.backward(&plain, x, flat(d_y), kept, kind, context, sum).reshape(shape)
         });
-        (joined(y, 0).reshape(shape), tape)
+        (joined(y, 0).reshape(shape), saved)
     }
 
-    /// Goes through the layer once more, and back. Tensors are without autodiff.
-    pub(crate) fn replay(
+    /// Computes the layer once more, and then its backward pass. Tensors are without autodiff.
+    pub(crate) fn backward_recompute(
         &self,
         x: Tensor<3>,
         d_y: Tensor<3>,
@@ -155,14 +157,14 @@ impl Layer {
     ) -> Tensor<3> {
         let (shape, x, plain) = (x.dims(), flat(x), self.valid());
         let norm = &plain.attention_norm;
-        let (output, mixed) = plain.mixer().forward(&x, shape[0], norm, kind, context);
-        let kept = Kept { rows: shape[0], output, mixed, inside: Vec::new() };
-        self.back(&plain, x, flat(d_y), kept, kind, context, sum).reshape(shape)
+        let (output, saved_mixer) = plain.mixer().forward(&x, shape[0], norm, kind, context);
+        let kept = Kept { rows: shape[0], output, saved_mixer, inside: Vec::new() };
+        self.backward(&plain, x, flat(d_y), kept, kind, context, sum).reshape(shape)
     }
 
-    /// Goes back through the layer. `plain` is the copy of the layer without autodiff.
+    /// Computes the backward pass of the layer. `plain` is the copy of the layer without autodiff.
     #[allow(clippy::too_many_arguments, reason = "what a forward pass has, and its gradient")]
-    fn back(
+    fn backward(
         &self,
         plain: &Layer,
         x: Tensor<2>,
@@ -172,87 +174,99 @@ impl Layer {
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let Kept { rows, output, mixed, inside } = kept;
+        let Kept { rows, output, saved_mixer, inside } = kept;
         let (mixer, compute) = (self.mixer(), context.compute);
         let mut inside = inside.into_iter();
-        let (mut d_half, mut d_output) = (Vec::new(), Vec::new());
-        for places in context.portions(&x) {
-            let output = part(&output, &places);
-            let (middle, begun) = match inside.next() {
-                Some((half, begun)) => {
-                    let normed = context.before(half.clone(), &plain.mlp_norm);
-                    ([half, normed], Some(begun))
+        let (mut d_residual, mut d_output) = (Vec::new(), Vec::new());
+        for range in context.chunks(&x) {
+            let output = part(&output, &range);
+            let (middle, saved_mlp) = match inside.next() {
+                Some((residual, saved_mlp)) => {
+                    let normed = context.pre_norm(residual.clone(), &plain.mlp_norm);
+                    ([residual, normed], Some(saved_mlp))
                 }
-                None => (plain.middle(part(&x, &places), output.clone(), context), None),
+                None => (plain.middle(part(&x, &range), output.clone(), context), None),
             };
-            let d = self.mlp_back(plain, middle, begun, part(&d_y, &places), context, sum);
+            let d = self.mlp_backward(plain, middle, saved_mlp, part(&d_y, &range), context, sum);
             let branch = || plain.mixer().output().forward(output.clone(), None, compute);
-            let d_branch = context.behind_back(branch, &self.attention_norm_behind, d.clone(), sum);
-            d_output.push(mixer.output().back(&output, d_branch, compute, sum));
-            d_half.push(d);
+            let d_branch =
+                context.post_norm_backward(branch, &self.attention_post_norm, d.clone(), sum);
+            d_output.push(mixer.output().backward(&output, d_branch, compute, sum));
+            d_residual.push(d);
         }
         drop((output, d_y));
-        let d_mixed = mixer.back(mixed, rows, joined(d_output, 0), kind, context, sum);
+        let d_mixer = mixer.backward(saved_mixer, rows, joined(d_output, 0), kind, context, sum);
         let mut d_x = Vec::new();
-        for (places, d_half) in context.portions(&x).into_iter().zip(d_half) {
-            let x = part(&x, &places);
-            let normed = context.before(x.clone(), &plain.attention_norm);
-            let d_normed = mixer.back_input(&d_mixed, normed, &places, kind, context, sum);
-            d_x.push(context.before_back(x, &self.attention_norm, d_normed, d_half, sum));
+        for (range, d_residual) in context.chunks(&x).into_iter().zip(d_residual) {
+            let x = part(&x, &range);
+            let normed = context.pre_norm(x.clone(), &plain.attention_norm);
+            let d_normed = mixer.backward_input(&d_mixer, normed, &range, kind, context, sum);
+            d_x.push(context.pre_norm_backward(x, &self.attention_norm, d_normed, d_residual, sum));
         }
         joined(d_x, 0)
     }
 
-    /// Computes the gradient of the residual stream between the halves, given that of the output. `half` is that
+    /// Computes the gradient of the residual stream between the sublayers, given that of the output. `residual` is that
     /// stream and `normed` its norm.
-    fn mlp_back(
+    fn mlp_backward(
         &self,
         plain: &Layer,
-        [half, normed]: [Tensor<2>; 2],
-        begun: Option<Begun>,
+        [residual, normed]: [Tensor<2>; 2],
+        saved_mlp: Option<SavedMlp>,
         d_y: Tensor<2>,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let begun = begun.unwrap_or_else(|| plain.mlp().begin(normed.clone(), context));
-        let branch = || plain.mlp().end(begun.clone(), None, context);
-        let d_branch = context.behind_back(branch, &self.mlp_norm_behind, d_y.clone(), sum);
-        let d_normed = self.mlp().back(plain.mlp(), &normed, begun, d_branch, context, sum);
-        context.before_back(half, &self.mlp_norm, d_normed, d_y, sum)
+        let saved_mlp = saved_mlp.unwrap_or_else(|| plain.mlp().gate_up(normed.clone(), context));
+        let branch = || plain.mlp().down(saved_mlp.clone(), None, context);
+        let d_branch = context.post_norm_backward(branch, &self.mlp_post_norm, d_y.clone(), sum);
+        let d_normed = self.mlp().backward(plain.mlp(), &normed, saved_mlp, d_branch, context, sum);
+        context.pre_norm_backward(residual, &self.mlp_norm, d_normed, d_y, sum)
     }
 
     /// Computes the layer after the part in which tokens see each other.
-    fn rest(&self, x: &Tensor<2>, mixed: &Tensor<2>, context: &DecoderContext) -> Tensor<2> {
-        let portions = context.portions(x).into_iter().map(|places| {
-            let [half, normed] = self.middle(part(x, &places), part(mixed, &places), context);
-            self.end(self.mlp().begin(normed, context), half, context)
+    fn rest(&self, x: &Tensor<2>, mixer_output: &Tensor<2>, context: &DecoderContext) -> Tensor<2> {
+        let chunks = context.chunks(x).into_iter().map(|range| {
+            let [residual, normed] =
+                self.middle(part(x, &range), part(mixer_output, &range), context);
+            self.add_down(self.mlp().gate_up(normed, context), residual, context)
         });
-        joined(portions.collect(), 0)
+        joined(chunks.collect(), 0)
     }
 
-    /// Computes the end of the second half and adds it to `half`.
-    fn end(&self, begun: Begun, half: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
-        match &self.mlp_norm_behind {
-            None => self.mlp().end(begun, Some(half), context),
+    /// Computes the rest of the MLP and adds it to the residual stream.
+    fn add_down(
+        &self,
+        saved_mlp: SavedMlp,
+        residual: Tensor<2>,
+        context: &DecoderContext,
+    ) -> Tensor<2> {
+        match &self.mlp_post_norm {
+            None => self.mlp().down(saved_mlp, Some(residual), context),
             Some(norm) => {
-                let branch = self.mlp().end(begun, None, context);
-                half + context.norm.apply(branch, norm.val(), Compute::F32)
+                let branch = self.mlp().down(saved_mlp, None, context);
+                residual + context.norm.apply(branch, norm.val(), Compute::F32)
             }
         }
     }
 
-    /// Computes the residual stream between the layer's two halves, and its norm.
-    fn middle(&self, x: Tensor<2>, mixed: Tensor<2>, context: &DecoderContext) -> [Tensor<2>; 2] {
-        let branch = self.mixer().output().forward(mixed, None, context.compute);
-        let branch = match &self.attention_norm_behind {
+    /// Computes the residual stream between the two sublayers, and its norm.
+    fn middle(
+        &self,
+        x: Tensor<2>,
+        mixer_output: Tensor<2>,
+        context: &DecoderContext,
+    ) -> [Tensor<2>; 2] {
+        let branch = self.mixer().output().forward(mixer_output, None, context.compute);
+        let branch = match &self.attention_post_norm {
             None => branch,
             Some(norm) => context.norm.apply(branch, norm.val(), Compute::F32),
         };
         match &self.mlp_norm {
             Some(norm) => context.norm.of_sum(x, branch, norm.val(), context.compute),
             None => {
-                let half = x + branch;
-                [half.clone(), half.cast(context.compute.dtype())]
+                let residual = x + branch;
+                [residual.clone(), residual.cast(context.compute.dtype())]
             }
         }
     }
@@ -260,7 +274,7 @@ impl Layer {
     fn mixer(&self) -> Mixer<'_> {
         match (&self.attention, &self.delta) {
             (Some(attention), _) => Mixer::Attention(attention),
-            (None, Some(delta)) => Mixer::Delta(delta),
+            (None, Some(delta)) => Mixer::GatedDeltaNet(delta),
             (None, None) => unreachable!("a layer is made with one of the two"),
         }
     }
@@ -286,7 +300,7 @@ impl Layer {
             [("attention.qkv", qkv), ("attention.output", output)]
         });
         let delta = self.delta.as_mut().map(|delta| {
-            let Delta { input, output, .. } = delta;
+            let GatedDeltaNet { input, output, .. } = delta;
             [("delta.input", input), ("delta.output", output)]
         });
         let mlp = [("gate_up", self.gate_up.as_mut()), ("down", self.down.as_mut())];
@@ -295,46 +309,46 @@ impl Layer {
     }
 }
 
-/// Tensors that a forward pass through a layer keeps, besides its input.
+/// Activations that a forward pass through a layer saves, besides its input.
 struct Kept {
     rows: usize,
-    /// The input of the first half's last projection.
+    /// The input of the mixer's last projection.
     output: Tensor<2>,
-    mixed: Mixed,
-    /// The residual stream between the halves, and the kept part of the second half, for each portion of the
-    /// tokens; empty if they are made again.
-    inside: Vec<(Tensor<2>, Begun)>,
+    saved_mixer: SavedMixer,
+    /// The residual stream between the sublayers, and the saved part of the MLP, for each chunk of the tokens; empty if
+    /// they are recomputed.
+    inside: Vec<(Tensor<2>, SavedMlp)>,
 }
 
 impl DecoderContext {
-    /// Splits the places of a pass into portions, each of which goes through a projection together.
-    pub(crate) fn portions(&self, x: &Tensor<2>) -> Vec<Range<usize>> {
-        let (all, step) = (x.dims()[0], self.grain.tokens.max(1));
+    /// Splits the tokens of a pass into chunks, each of which goes through a projection together.
+    pub(crate) fn chunks(&self, x: &Tensor<2>) -> Vec<Range<usize>> {
+        let (all, step) = (x.dims()[0], self.chunk_sizes.tokens.max(1));
         (0..all).step_by(step).map(|start| start..(start + step).min(all)).collect()
     }
 
-    /// Puts zeros at the padding in `x`, which is at some places of a pass.
-    pub(crate) fn present_at(&self, x: Tensor<2>, places: &Range<usize>) -> Tensor<2> {
+    /// Puts zeros at the padding in `x`, which has some tokens of a pass.
+    pub(crate) fn present_at(&self, x: Tensor<2>, range: &Range<usize>) -> Tensor<2> {
         match &self.present {
             Some(present) => {
                 let dtype = x.dtype();
-                x * part(present, places).cast(dtype)
+                x * part(present, range).cast(dtype)
             }
             None => x,
         }
     }
 
-    /// Returns the input of a layer's half: the norm of `x`, or `x` if there is no norm.
-    pub(crate) fn before(&self, x: Tensor<2>, norm: &Option<Param<Tensor<1>>>) -> Tensor<2> {
+    /// Returns the input of a sublayer: the norm of `x`, or `x` if there is no pre-norm.
+    pub(crate) fn pre_norm(&self, x: Tensor<2>, norm: &Option<Param<Tensor<1>>>) -> Tensor<2> {
         match norm {
             Some(norm) => self.norm.apply(x, norm.val(), self.compute),
             None => x.cast(self.compute.dtype()),
         }
     }
 
-    /// Computes the gradient of `x`, given that of the half's input. `beside` is added: the gradient that goes
-    /// past the half.
-    fn before_back(
+    /// Computes the gradient of `x`, given that of the sublayer's input. `beside` is added: the gradient along the
+    /// residual connection.
+    fn pre_norm_backward(
         &self,
         x: Tensor<2>,
         norm: &Option<Param<Tensor<1>>>,
@@ -343,14 +357,14 @@ impl DecoderContext {
         sum: &mut GradientSum,
     ) -> Tensor<2> {
         match norm {
-            Some(norm) => self.norm_back(x, norm, d, Some(beside), sum),
+            Some(norm) => self.norm_backward(x, norm, d, Some(beside), sum),
             None => d + beside,
         }
     }
 
-    /// Computes the gradient of a half's output, given that of the sum it goes into. If a norm is behind the half,
-    /// `branch` makes the output again.
-    fn behind_back(
+    /// Computes the gradient of a sublayer's output, given that of the sum it goes into. If there is a post-norm,
+    /// `branch` recomputes the output.
+    fn post_norm_backward(
         &self,
         branch: impl FnOnce() -> Tensor<2>,
         norm: &Option<Param<Tensor<1>>>,
@@ -358,34 +372,34 @@ impl DecoderContext {
         sum: &mut GradientSum,
     ) -> Tensor<2> {
         match norm {
-            Some(norm) => self.norm_back(branch(), norm, d, None, sum),
+            Some(norm) => self.norm_backward(branch(), norm, d, None, sum),
             None => d,
         }
     }
 
-    fn sight(&self) -> &Sight {
-        self.sees.as_ref().expect("a batch has a sight")
+    fn mask(&self) -> &PackedMask {
+        self.mask.as_ref().expect("a batch has a mask")
     }
 
-    pub(crate) fn attend(&self, looks: &Looks, kind: LayerKind) -> Attended {
-        let look = Look { window: kind.window, scores: self.grain.scores };
-        ops::attention(&looks.query, &looks.key, &looks.value, self.sight(), look)
+    pub(crate) fn attend(&self, qkv: &Qkv, kind: LayerKind) -> AttentionOutput {
+        let options = AttentionOptions { window: kind.window, scores: self.chunk_sizes.scores };
+        ops::attention(&qkv.query, &qkv.key, &qkv.value, self.mask(), options)
     }
 
-    pub(crate) fn attend_back(
+    pub(crate) fn attend_backward(
         &self,
-        looks: Looks,
-        attended: Attended,
+        qkv: Qkv,
+        out: AttentionOutput,
         d_output: Tensor<3>,
         kind: LayerKind,
     ) -> [Tensor<3>; 3] {
-        let look = Look { window: kind.window, scores: self.grain.scores };
-        let looks = [&looks.query, &looks.key, &looks.value];
-        ops::attention_backward(looks, &attended, &d_output, self.sight(), look)
+        let options = AttentionOptions { window: kind.window, scores: self.chunk_sizes.scores };
+        let qkv = [&qkv.query, &qkv.key, &qkv.value];
+        ops::attention_backward(qkv, &out, &d_output, self.mask(), options)
     }
 }
 
-/// Joins rows: `[rows, tokens, hidden]` to `[places, hidden]`.
+/// Joins rows: `[rows, tokens, hidden]` to `[tokens, hidden]`.
 fn flat(x: Tensor<3>) -> Tensor<2> {
     let [rows, tokens, hidden] = x.dims();
     x.reshape([rows * tokens, hidden])

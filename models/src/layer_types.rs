@@ -1,10 +1,10 @@
-//! The fields of a `config.json` that say which layers see everything, which look back through a window, and which
-//! have a recurrence in the place of attention. Files contradict themselves here. They are decided as transformers
-//! decides, or refused.
+//! The fields of a `config.json` that say which layers see everything, which look back through a window, and which have
+//! a recurrence instead of attention. Files contradict themselves here. They are decided as transformers decides, or
+//! refused.
 
 use serde_json::{Value, json};
 
-use crate::{ConfigError, DecoderConfig, Family, LayerKind, Turn, config::Fields};
+use crate::{ConfigError, DecoderConfig, Family, LayerKind, RopeKind, config::Fields};
 
 /// The size of a window if a file is silent, in most families.
 pub(crate) const SILENT: Option<usize> = Some(4096);
@@ -164,9 +164,9 @@ pub(crate) fn slide(
 ) {
     for (layer, kind) in config.kinds.iter_mut().enumerate() {
         *kind = if sliding(layer) {
-            LayerKind { window, turn: Turn::Local, ..*kind }
+            LayerKind { window, rope: RopeKind::Local, ..*kind }
         } else {
-            LayerKind { window: None, turn: Turn::Rope, ..*kind }
+            LayerKind { window: None, rope: RopeKind::Rope, ..*kind }
         };
     }
 }

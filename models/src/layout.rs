@@ -16,9 +16,9 @@ pub(crate) struct Defaults {
     pub(crate) tied: bool,
     pub(crate) rope_theta: f64,
     pub(crate) norm_epsilon: f64,
-    /// The share of a head that is turned.
+    /// The share of a head that is rotated.
     pub(crate) rotary_share: f64,
-    /// True if the family can turn less than the whole head.
+    /// True if the family can rotate less than the whole head.
     pub(crate) partial_rotary: bool,
     /// The fields that may be null, if they are [`KV_HEADS`] or [`HEAD_DIM`]. A null then means that every query head
     /// has its own key head, or that the heads share the width of the residual stream, whatever the family takes if

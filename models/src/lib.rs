@@ -37,26 +37,26 @@
 //! ```
 
 mod attention;
-mod balance;
 mod base;
 mod batch;
 mod cache;
 mod checkpoint;
+mod chunk_sizes;
 mod config;
 mod count;
 mod decoder;
-mod delta;
 mod experts;
 mod family;
+mod gated_delta_net;
 mod gemma;
 mod gemma3;
 mod gradient;
-mod grain;
 mod init;
 mod layer;
 mod layer_types;
 mod layout;
 mod llama;
+mod load_balancing;
 mod lora;
 mod mistral;
 mod mixer;
@@ -78,7 +78,6 @@ mod rope;
 mod selection;
 mod smollm3;
 
-pub use balance::Loads;
 pub use base::Base;
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
@@ -88,20 +87,21 @@ pub use checkpoint::{
     is_adapter, is_gguf, load, load_adapter, load_config, load_noting, load_parameters,
     named_tensors, save, save_adapter, save_as, save_parameters, unread_tensors,
 };
+pub use chunk_sizes::ChunkSizes;
 pub use config::{
-    Biases, ConfigError, DecoderConfig, DeltaSizes, ExpertSizes, LayerKind, LayerNorms, QkNorm,
-    Sizes, Turn,
+    Biases, ConfigError, DecoderConfig, ExpertSizes, GatedDeltaSizes, LayerKind, LayerNorms,
+    QkNorm, RopeKind, Sizes,
 };
 pub use count::ParameterCount;
 pub use decoder::{Decoder, DecoderContext};
 pub use family::Family;
 pub use firebrick_kernels::{
-    Activation, Attended, Compute, Look, Segment, Sight, TokenLogProbs, attention,
-    attention_backward, head_logits, head_logprobs, head_record,
+    Activation, AttentionOptions, AttentionOutput, Compute, PackedMask, Segment, TokenLogProbs,
+    attention, attention_backward, head_logits, head_logprobs, head_logprobs_saving,
 };
-pub use gradient::{GradientMap, GradientSum, Tape, head_backward};
-pub use grain::Grain;
+pub use gradient::{GradientMap, GradientSum, SavedActivations, head_backward};
 pub use init::{random, random_in};
+pub use load_balancing::Loads;
 pub(crate) use lora::Adapter;
 pub use lora::Lora;
 pub use parameters::{Parameter, parameters};

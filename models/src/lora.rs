@@ -34,7 +34,7 @@ pub struct Lora {
     pub rank_pattern: Vec<(String, usize)>,
     /// Other values of `alpha` for some projections, given like `rank_pattern`.
     pub alpha_pattern: Vec<(String, f64)>,
-    /// The matrices of [`Lora::WHOLE`] that are trained whole beside the adapters and are kept with them. The
+    /// The matrices of [`Lora::WHOLE`] that are trained whole in addition to the adapters and are kept with them. The
     /// model must have them.
     pub modules_to_save: Vec<String>,
     /// The modules that the adapter's file selects; `None` for new adapters, which `targets` selects.
@@ -61,15 +61,15 @@ impl Lora {
         "out_proj",
     ];
 
-    /// Adds or replaces targets to suit a model of these sizes. If the model keeps several projections in one
-    /// matrix, one adapter is beside them all. If layers have a recurrence in the place of the attention, the
-    /// targets of the attention also stand for the recurrence's projections.
+    /// Adds or replaces targets to suit a model of these sizes. If the model keeps several projections in one matrix,
+    /// one adapter is beside them all. If layers have a recurrence instead of the attention, the targets of the
+    /// attention also stand for the recurrence's projections.
     pub(crate) fn named_in(mut self, config: &DecoderConfig) -> Self {
         if config.delta.is_some() {
             let has = |names: &[&str]| self.targets.iter().any(|it| names.contains(&it.as_str()));
-            let (looks, output) = (has(&["q_proj", "k_proj", "v_proj"]), has(&["o_proj"]));
-            self.targets.extend(looks.then(|| "in_proj_qkv".into()));
-            self.targets.extend(looks.then(|| "in_proj_z".into()));
+            let (qkv, output) = (has(&["q_proj", "k_proj", "v_proj"]), has(&["o_proj"]));
+            self.targets.extend(qkv.then(|| "in_proj_qkv".into()));
+            self.targets.extend(qkv.then(|| "in_proj_z".into()));
             self.targets.extend(output.then(|| "out_proj".into()));
             self.targets.sort();
             self.targets.dedup();
@@ -100,13 +100,13 @@ impl Lora {
     /// Returns the rank of the adapter beside the projection of that name, such as
     /// `model.layers.0.self_attn.q_proj`.
     pub fn rank(&self, name: &str) -> usize {
-        first_match(&self.rank_pattern, &self.place().name(name)).unwrap_or(self.rank)
+        first_match(&self.rank_pattern, &self.text_prefix().name(name)).unwrap_or(self.rank)
     }
 
     /// Returns the factor that multiplies the output of that adapter: `alpha / rank`, or `alpha / √rank` with
     /// `rslora` (Kalajdzievski 2023).
     pub fn scale(&self, name: &str) -> f64 {
-        let alpha = first_match(&self.alpha_pattern, &self.place().name(name));
+        let alpha = first_match(&self.alpha_pattern, &self.text_prefix().name(name));
         self.scale_of(self.rank(name), alpha.unwrap_or(self.alpha))
     }
 
@@ -117,8 +117,8 @@ impl Lora {
     }
 
     /// Returns where the class keeps the text model whose names the patterns are about.
-    fn place(&self) -> names::TextPlace {
-        self.selection.as_ref().map(|fields| fields.place).unwrap_or_default()
+    fn text_prefix(&self) -> names::TextPrefix {
+        self.selection.as_ref().map(|fields| fields.text_prefix).unwrap_or_default()
     }
 
     /// Checks that a model of these sizes can have these adapters. The error says why it can't.
@@ -204,7 +204,7 @@ impl Joined {
         let outputs: usize = widths.iter().sum();
         let (mut a, mut b) = (Vec::new(), Vec::new());
 
-        for (adapter, columns) in placed(adapters, widths) {
+        for (adapter, columns) in with_columns(adapters, widths) {
             let scaled = adapter.b.val().cast(DType::F32).mul_scalar(adapter.scale);
             let [rank, _] = scaled.dims();
             let zeros = |width| Tensor::zeros([rank, width], &scaled.device());
@@ -245,7 +245,7 @@ impl Joined {
     }
 
     /// Adds the gradients of the adapters to `sum`, given the gradients of `x · a` and of the output.
-    pub(crate) fn back_weights(
+    pub(crate) fn backward_weights(
         &self,
         (adapters, widths): (&[Option<Adapter>], &[usize]),
         x: &Tensor<2>,
@@ -256,16 +256,16 @@ impl Joined {
         let (mut of_a, mut of_b, mut rank) = (Vec::new(), Vec::new(), 0);
         let inputs = self.a.dims()[0];
 
-        for (adapter, columns) in placed(adapters, widths) {
+        for (adapter, columns) in with_columns(adapters, widths) {
             let ranks = rank..rank + adapter.a.dims()[1];
             rank = ranks.end;
             if adapter.a.is_require_grad() {
-                let place = [0..inputs, ranks.clone()];
-                of_a.push(Piece { parameter: adapter.a.id, place, scale: 1.0 });
+                let slice = [0..inputs, ranks.clone()];
+                of_a.push(Piece { parameter: adapter.a.id, slice, scale: 1.0 });
             }
             if adapter.b.is_require_grad() {
-                let place = [ranks, columns];
-                of_b.push(Piece { parameter: adapter.b.id, place, scale: adapter.scale });
+                let slice = [ranks, columns];
+                of_b.push(Piece { parameter: adapter.b.id, slice, scale: adapter.scale });
             }
         }
         if !of_a.is_empty() {
@@ -279,7 +279,7 @@ impl Joined {
 }
 
 /// Returns the adapters that are there, each with the columns of its map.
-fn placed<'a>(
+fn with_columns<'a>(
     adapters: &'a [Option<Adapter>],
     widths: &'a [usize],
 ) -> impl Iterator<Item = (&'a Adapter, Range<usize>)> {

@@ -1,105 +1,104 @@
-//! The half of a layer in which tokens see each other: attention, or a recurrence.
+//! The token mixer of a layer, in which tokens see each other: attention, or a recurrence.
 
 use std::ops::Range;
 
 use burn::{module::Param, tensor::Tensor};
-use firebrick_kernels::{Attended, joined};
+use firebrick_kernels::{AttentionOutput, joined};
 
 use crate::{
     DecoderContext, GradientSum, KvCache, LayerKind,
-    attention::{Attention, Looks, opened, opened_back},
-    delta::Delta,
+    attention::{Attention, Qkv, opened, opened_backward},
+    gated_delta_net::GatedDeltaNet,
     projection::Projection,
 };
 
-/// The half of a layer in which tokens see each other, without the norm before it and without its last projection.
+/// The sublayer in which tokens see each other, without its pre-norm and without its last projection.
 #[derive(Clone, Copy)]
 pub(crate) enum Mixer<'a> {
     Attention(&'a Attention),
-    Delta(&'a Delta),
+    GatedDeltaNet(&'a GatedDeltaNet),
 }
 
 /// The part of a forward pass that the backward pass needs.
 #[allow(clippy::large_enum_variant, reason = "one of it is there at a time")]
-pub(crate) enum Mixed {
-    Attention(Looks, Attended),
+pub(crate) enum SavedMixer {
+    Attention(Qkv, AttentionOutput),
     /// The output of the first projection.
-    Delta(Tensor<2>),
+    GatedDeltaNet(Tensor<2>),
 }
 
 /// Gradients of the first projection's output.
 #[allow(clippy::large_enum_variant, reason = "one of it is there at a time")]
-pub(crate) enum MixedGradient {
-    Attention { before_norms: Option<Tensor<2>>, looks: [Tensor<3>; 3], gate: Option<Tensor<2>> },
-    Delta(Tensor<2>),
+pub(crate) enum MixerGradient {
+    Attention { before_norms: Option<Tensor<2>>, qkv: [Tensor<3>; 3], gate: Option<Tensor<2>> },
+    GatedDeltaNet(Tensor<2>),
 }
 
-/// The norm before a layer's half, if there is one.
-type BeforeNorm = Option<Param<Tensor<1>>>;
+/// The norm before a sublayer, if there is one.
+type PreNorm = Option<Param<Tensor<1>>>;
 
 impl<'a> Mixer<'a> {
     /// Returns the last projection.
     pub(crate) fn output(self) -> &'a Projection {
         match self {
             Mixer::Attention(attention) => &attention.output,
-            Mixer::Delta(delta) => &delta.output,
+            Mixer::GatedDeltaNet(delta) => &delta.output,
         }
     }
 
-    /// Goes over all tokens of a batch, `[places, hidden]`, in `rows` rows. Returns the input of the last
-    /// projection, and what the backward pass needs.
+    /// Goes over all tokens of a batch, `[tokens, hidden]`, in `rows` rows. Returns the input of the last projection,
+    /// and what the backward pass needs.
     pub(crate) fn forward(
         self,
         x: &Tensor<2>,
         rows: usize,
-        norm: &BeforeNorm,
+        norm: &PreNorm,
         kind: LayerKind,
         context: &DecoderContext,
-    ) -> (Tensor<2>, Mixed) {
+    ) -> (Tensor<2>, SavedMixer) {
         match self {
             Mixer::Attention(attention) => {
-                let looks = looks(attention, x, norm, kind, context);
-                let attended = context.attend(&looks, kind);
-                let output = opened(wide(attended.output.clone()), looks.gate.clone());
-                (output, Mixed::Attention(looks, attended))
+                let qkv = qkv(attention, x, norm, kind, context);
+                let out = context.attend(&qkv, kind);
+                let output = opened(wide(out.output.clone()), qkv.gate.clone());
+                (output, SavedMixer::Attention(qkv, out))
             }
-            Mixer::Delta(delta) => {
+            Mixer::GatedDeltaNet(delta) => {
                 let projected = projected(delta, x, norm, context);
                 let (output, _) = delta.forward(projected.clone(), rows, None);
-                (output, Mixed::Delta(projected))
+                (output, SavedMixer::GatedDeltaNet(projected))
             }
         }
     }
 
-    /// Does [`Mixer::forward`] over a cache, which then remembers these tokens at `place`. In a prefill, tokens
-    /// see those of the batch itself, and the cache is filled for later.
-    pub(crate) fn remembering(
+    /// Does [`Mixer::forward`] over a cache, to which these tokens are then added as those of layer `index`. In a
+    /// prefill, tokens see those of the batch itself, and the cache is filled for later.
+    pub(crate) fn forward_cached(
         self,
         x: &Tensor<2>,
         rows: usize,
-        norm: &BeforeNorm,
+        norm: &PreNorm,
         kind: LayerKind,
-        (cache, place): (&mut KvCache, usize),
+        (cache, index): (&mut KvCache, usize),
         context: &DecoderContext,
     ) -> Tensor<2> {
         match self {
-            Mixer::Attention(attention) if context.sees.is_some() => {
-                let looks = looks(attention, x, norm, kind, context);
-                cache.fill(place, &looks.key, &looks.value);
-                opened(wide(context.attend(&looks, kind).output), looks.gate)
+            Mixer::Attention(attention) if context.mask.is_some() => {
+                let qkv = qkv(attention, x, norm, kind, context);
+                cache.fill(index, &qkv.key, &qkv.value);
+                opened(wide(context.attend(&qkv, kind).output), qkv.gate)
             }
             Mixer::Attention(attention) => {
-                let normed = context.before(x.clone(), norm);
+                let normed = context.pre_norm(x.clone(), norm);
                 let rotary = context.rotary(kind);
-                let (query, gate) =
-                    attention.remember(normed, (&mut *cache, place), rotary, context);
-                opened(cache.look(place, query, kind.window), gate)
+                let (query, gate) = attention.append(normed, (&mut *cache, index), rotary, context);
+                opened(cache.attend(index, query, kind.window), gate)
             }
-            Mixer::Delta(delta) => {
-                let before = cache.recall(place);
+            Mixer::GatedDeltaNet(delta) => {
+                let before = cache.state(index);
                 let projected = projected(delta, x, norm, context);
                 let (output, state) = delta.forward(projected, rows, before);
-                cache.keep(place, state);
+                cache.set_state(index, state);
                 output
             }
         }
@@ -107,61 +106,61 @@ impl<'a> Mixer<'a> {
 
     /// Computes the gradient of the first projection's output, given that of the last projection's input. The
     /// gradients of the parameters between the two are added to `sum`.
-    pub(crate) fn back(
+    pub(crate) fn backward(
         self,
-        mixed: Mixed,
+        saved: SavedMixer,
         rows: usize,
         d_output: Tensor<2>,
         kind: LayerKind,
         context: &DecoderContext,
         sum: &mut GradientSum,
-    ) -> MixedGradient {
-        match (self, mixed) {
-            (Mixer::Attention(_), Mixed::Attention(mut looks, attended)) => {
-                let (before_norms, gate) = (looks.before_norms.take(), looks.gate.take());
-                let output = wide(attended.output.clone());
-                let (d_output, gate) = opened_back(output, gate, d_output);
-                let d_output = d_output.reshape(attended.output.dims());
-                let looks = context.attend_back(looks, attended, d_output, kind);
-                MixedGradient::Attention { before_norms, looks, gate }
+    ) -> MixerGradient {
+        match (self, saved) {
+            (Mixer::Attention(_), SavedMixer::Attention(mut qkv, out)) => {
+                let (before_norms, gate) = (qkv.before_norms.take(), qkv.gate.take());
+                let output = wide(out.output.clone());
+                let (d_output, gate) = opened_backward(output, gate, d_output);
+                let d_output = d_output.reshape(out.output.dims());
+                let qkv = context.attend_backward(qkv, out, d_output, kind);
+                MixerGradient::Attention { before_norms, qkv, gate }
             }
-            (Mixer::Delta(delta), Mixed::Delta(projected)) => {
-                MixedGradient::Delta(delta.back(projected, rows, d_output, sum))
+            (Mixer::GatedDeltaNet(delta), SavedMixer::GatedDeltaNet(projected)) => {
+                MixerGradient::GatedDeltaNet(delta.backward(projected, rows, d_output, sum))
             }
             _ => unreachable!("a layer keeps what it is made of"),
         }
     }
 
-    /// Computes the gradient of the first projection's input at `places`, given the gradients of its output. The
-    /// input is the norm of the layer's input. The gradients of the projection's parameters are added to `sum`.
-    pub(crate) fn back_input(
+    /// Computes the gradient of the first projection's input at the tokens of `range`, given the gradients of its
+    /// output. The input is the norm of the layer's input. The gradients of the projection's parameters are added to
+    /// `sum`.
+    pub(crate) fn backward_input(
         self,
-        gradient: &MixedGradient,
+        gradient: &MixerGradient,
         normed: Tensor<2>,
-        places: &Range<usize>,
+        range: &Range<usize>,
         kind: LayerKind,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
         match (self, gradient) {
-            (
-                Mixer::Attention(attention),
-                MixedGradient::Attention { before_norms, looks, gate },
-            ) => attention.looks_back(
-                &normed,
-                before_norms.as_ref().map(|before| part(before, places)),
-                (
-                    looks.each_ref().map(|it| it.clone().slice_dim(0, places.clone())),
-                    gate.as_ref().map(|gate| part(gate, places)),
-                ),
-                &context.rotary(kind).of(places.clone()),
-                context,
-                sum,
-            ),
-            (Mixer::Delta(delta), MixedGradient::Delta(d)) => {
-                let normed = context.present_at(normed, places);
-                let d = delta.input.back(&normed, part(d, places), context.compute, sum);
-                context.present_at(d, places)
+            (Mixer::Attention(attention), MixerGradient::Attention { before_norms, qkv, gate }) => {
+                attention.qkv_rope_backward(
+                    &normed,
+                    before_norms.as_ref().map(|before| part(before, range)),
+                    (
+                        qkv.each_ref().map(|it| it.clone().slice_dim(0, range.clone())),
+                        gate.as_ref().map(|gate| part(gate, range)),
+                    ),
+                    &context.rotary(kind).slice(range.clone()),
+                    context,
+                    sum,
+                )
+            }
+            (Mixer::GatedDeltaNet(delta), MixerGradient::GatedDeltaNet(d)) => {
+                let normed = context.present_at(normed, range);
+                let d = delta.input.backward(&normed, part(d, range), context.compute, sum);
+                context.present_at(d, range)
             }
             _ => unreachable!("a layer's gradients are those of what it is made of"),
         }
@@ -169,40 +168,40 @@ impl<'a> Mixer<'a> {
 }
 
 /// Computes queries, keys and values of all tokens.
-fn looks(
+fn qkv(
     attention: &Attention,
     x: &Tensor<2>,
-    norm: &BeforeNorm,
+    norm: &PreNorm,
     kind: LayerKind,
     context: &DecoderContext,
-) -> Looks {
-    let portions = context.portions(x).into_iter().map(|places| {
-        let normed = context.before(part(x, &places), norm);
-        attention.looks(normed, &context.rotary(kind).of(places), context)
+) -> Qkv {
+    let chunks = context.chunks(x).into_iter().map(|range| {
+        let normed = context.pre_norm(part(x, &range), norm);
+        attention.qkv_rope(normed, &context.rotary(kind).slice(range), context)
     });
-    Looks::joined(portions.collect())
+    Qkv::joined(chunks.collect())
 }
 
 /// Computes the first projection of a recurrence, of all tokens. Its input is 0 at padding.
 fn projected(
-    delta: &Delta,
+    delta: &GatedDeltaNet,
     x: &Tensor<2>,
-    norm: &BeforeNorm,
+    norm: &PreNorm,
     context: &DecoderContext,
 ) -> Tensor<2> {
-    let portions = context.portions(x).into_iter().map(|places| {
-        let normed = context.before(part(x, &places), norm);
-        delta.input.forward(context.present_at(normed, &places), None, context.compute)
+    let chunks = context.chunks(x).into_iter().map(|range| {
+        let normed = context.pre_norm(part(x, &range), norm);
+        delta.input.forward(context.present_at(normed, &range), None, context.compute)
     });
-    joined(portions.collect(), 0)
+    joined(chunks.collect(), 0)
 }
 
-/// Joins the heads: `[places, heads, head_dim]` to `[places, heads · head_dim]`.
+/// Joins the heads: `[tokens, heads, head_dim]` to `[tokens, heads · head_dim]`.
 fn wide(x: Tensor<3>) -> Tensor<2> {
-    let [places, heads, width] = x.dims();
-    x.reshape([places, heads * width])
+    let [tokens, heads, width] = x.dims();
+    x.reshape([tokens, heads * width])
 }
 
-pub(crate) fn part(x: &Tensor<2>, places: &Range<usize>) -> Tensor<2> {
-    x.clone().slice_dim(0, places.clone())
+pub(crate) fn part(x: &Tensor<2>, range: &Range<usize>) -> Tensor<2> {
+    x.clone().slice_dim(0, range.clone())
 }

@@ -1,50 +1,50 @@
-//! The half of a layer that every token goes through by itself: a gated MLP, or experts.
+//! The sublayer that every token goes through by itself: a gated MLP, or experts.
 
 use burn::tensor::Tensor;
 use firebrick_kernels as ops;
 
 use crate::{DecoderContext, GradientSum, experts::Experts, projection::Projection};
 
-/// The half of a layer that every token goes through by itself, without the norm before it.
+/// The sublayer that every token goes through by itself, without its pre-norm.
 #[derive(Clone, Copy)]
 pub(crate) enum Mlp<'a> {
     Dense { gate_up: &'a Projection, down: &'a Projection },
     Experts(&'a Experts),
 }
 
-/// The part of the half that a pass keeps.
+/// The activations of an MLP that a pass saves.
 #[derive(Clone)]
-pub(crate) enum Begun {
+pub(crate) enum SavedMlp {
     /// Gate and up.
     GateUp(Tensor<2>),
-    /// The input of the half; the rest is made again.
+    /// The input of the experts; the rest is recomputed.
     Input(Tensor<2>),
 }
 
 impl Mlp<'_> {
-    /// Computes the first product, or keeps the input for experts.
-    pub(crate) fn begin(self, normed: Tensor<2>, context: &DecoderContext) -> Begun {
+    /// Computes the first product, gate and up, or saves the input for experts.
+    pub(crate) fn gate_up(self, normed: Tensor<2>, context: &DecoderContext) -> SavedMlp {
         match self {
             Mlp::Dense { gate_up, .. } => {
-                Begun::GateUp(gate_up.forward(normed, None, context.compute))
+                SavedMlp::GateUp(gate_up.forward(normed, None, context.compute))
             }
-            Mlp::Experts(_) => Begun::Input(normed),
+            Mlp::Experts(_) => SavedMlp::Input(normed),
         }
     }
 
-    /// Computes the rest of the half and adds it to `onto`.
-    pub(crate) fn end(
+    /// Computes the rest, the activation and the projection down, and adds it to `onto`.
+    pub(crate) fn down(
         self,
-        begun: Begun,
+        saved: SavedMlp,
         onto: Option<Tensor<2>>,
         context: &DecoderContext,
     ) -> Tensor<2> {
-        match (self, begun) {
-            (Mlp::Dense { down, .. }, Begun::GateUp(both)) => {
+        match (self, saved) {
+            (Mlp::Dense { down, .. }, SavedMlp::GateUp(both)) => {
                 let inner = ops::gated(both, context.activation, context.compute);
                 down.forward(inner, onto, context.compute)
             }
-            (Mlp::Experts(experts), Begun::Input(x)) => {
+            (Mlp::Experts(experts), SavedMlp::Input(x)) => {
                 let y = experts.forward(x, context);
                 match onto {
                     Some(onto) => onto + y,
@@ -55,29 +55,30 @@ impl Mlp<'_> {
         }
     }
 
-    /// Computes the gradient of `normed`, the half's input, given that of its output. The gradients of the
-    /// parameters are added to `sum`. `plain` is the copy without autodiff.
-    pub(crate) fn back(
+    /// Computes the gradient of `normed`, the MLP's input, given that of its output. The gradients of the parameters
+    /// are added to `sum`. `plain` is the copy without autodiff.
+    pub(crate) fn backward(
         self,
         plain: Mlp<'_>,
         normed: &Tensor<2>,
-        begun: Begun,
+        saved: SavedMlp,
         d_y: Tensor<2>,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
         let compute = context.compute;
-        match (self, plain, begun) {
-            (Mlp::Dense { gate_up, down }, _, Begun::GateUp(both)) => {
+        match (self, plain, saved) {
+            (Mlp::Dense { gate_up, down }, _, SavedMlp::GateUp(both)) => {
                 let upstream = down.upstream(d_y, compute);
-                let d_inner = down.back_input(&upstream, compute);
-                let [inner, d_both] = ops::gated_back(both, d_inner, context.activation, compute);
-                down.back_weights(&inner, &upstream, compute, sum);
+                let d_inner = down.backward_input(&upstream, compute);
+                let [inner, d_both] =
+                    ops::gated_backward(both, d_inner, context.activation, compute);
+                down.backward_weights(&inner, &upstream, compute, sum);
                 drop((inner, upstream));
-                gate_up.back(normed, d_both, compute, sum)
+                gate_up.backward(normed, d_both, compute, sum)
             }
             (Mlp::Experts(experts), Mlp::Experts(plain), _) => {
-                experts.back(plain, normed, d_y, context, sum)
+                experts.backward(plain, normed, d_y, context, sum)
             }
             _ => unreachable!("a layer keeps what it is made of"),
         }

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use crate::{DecoderConfig, family::Piece};
 
-/// The place of the text model in a class of `transformers`.
+/// The prefix that the names of the text model have in a class of `transformers`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum TextPlace {
+pub(crate) enum TextPrefix {
     /// The class is the text model alone.
     #[default]
     Alone,
@@ -16,13 +16,13 @@ pub(crate) enum TextPlace {
     Around,
 }
 
-impl TextPlace {
+impl TextPrefix {
     /// Returns the name within the class of a module that the text model alone has.
     pub(crate) fn name(self, name: &str) -> Cow<'_, str> {
         match (self, name.strip_prefix("model.")) {
-            (TextPlace::Within, Some(rest)) => format!("model.language_model.{rest}").into(),
-            (TextPlace::Around, Some(rest)) => format!("language_model.model.{rest}").into(),
-            (TextPlace::Around, None) => format!("language_model.{name}").into(),
+            (TextPrefix::Within, Some(rest)) => format!("model.language_model.{rest}").into(),
+            (TextPrefix::Around, Some(rest)) => format!("language_model.model.{rest}").into(),
+            (TextPrefix::Around, None) => format!("language_model.{name}").into(),
             _ => name.into(),
         }
     }
@@ -45,11 +45,13 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
     let vector = |rest: &str, rows| vec![piece(name(&format!("{rest}.weight")), rows)];
     match rest {
         "attention_norm" => return vector("input_layernorm", hidden),
-        "attention_norm_behind" => return vector("post_attention_layernorm", hidden),
-        // If a norm is behind the attention, it has the name of Llama's second norm.
-        "mlp_norm" if config.norms.behind() => return vector("pre_feedforward_layernorm", hidden),
+        "attention_post_norm" => return vector("post_attention_layernorm", hidden),
+        // With a post-norm, the norm after the attention has the name of Llama's second norm.
+        "mlp_norm" if config.norms.has_post_norm() => {
+            return vector("pre_feedforward_layernorm", hidden);
+        }
         "mlp_norm" => return vector("post_attention_layernorm", hidden),
-        "mlp_norm_behind" => return vector("post_feedforward_layernorm", hidden),
+        "mlp_post_norm" => return vector("post_feedforward_layernorm", hidden),
         "experts.router" => {
             let count = config.experts.map_or(0, |experts| experts.count);
             return vector("mlp.gate", count);
@@ -66,8 +68,8 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
         "delta.scale" => {
             return vector("linear_attn.norm", config.delta.map_or(0, |delta| delta.value_dim));
         }
-        "attention.query_norm" => return vector("self_attn.q_norm", config.look_norms()[0]),
-        "attention.key_norm" => return vector("self_attn.k_norm", config.look_norms()[1]),
+        "attention.query_norm" => return vector("self_attn.q_norm", config.qk_norm_widths()[0]),
+        "attention.key_norm" => return vector("self_attn.k_norm", config.qk_norm_widths()[1]),
         _ => {}
     }
     let (projection, kind) = rest.rsplit_once('.').unwrap_or((rest, "weight"));
@@ -169,20 +171,20 @@ pub(crate) fn is_packed(path: &str) -> bool {
 /// Returns PEFT's name of the adapter's parameter at `path`, such as `layers.0.attention.qkv.adapters.1.a`.
 pub(crate) fn of_adapter(path: &str, config: &DecoderConfig) -> Option<String> {
     let (projection, adapter) = path.split_once(".adapters.")?;
-    let (place, matrix) = adapter.split_once('.')?;
+    let (index, matrix) = adapter.split_once('.')?;
     let mut parts = projection.splitn(3, '.').skip(1);
     let (layer, projection) = (parts.next()?.parse().ok()?, parts.next()?);
-    let name = of_projection(layer, projection, config).into_iter().nth(place.parse().ok()?)?;
+    let name = of_projection(layer, projection, config).into_iter().nth(index.parse().ok()?)?;
     Some(of_adapter_matrix(&name, &matrix.to_uppercase()))
 }
 
-/// Returns PEFT's name of a matrix that is trained whole beside adapters.
+/// Returns PEFT's name of a matrix that is trained whole in addition to adapters.
 pub(crate) fn of_whole(module: &str) -> String {
-    let place = if module == "embed_tokens" { "model." } else { "" };
-    format!("{OF_PEFT}{place}{module}.weight")
+    let prefix = if module == "embed_tokens" { "model." } else { "" };
+    format!("{OF_PEFT}{prefix}{module}.weight")
 }
 
-/// Returns PEFT's name of the module at `path`, if it may be trained whole beside adapters.
+/// Returns PEFT's name of the module at `path`, if it may be trained whole in addition to adapters.
 pub(crate) fn whole(path: &str) -> Option<&'static str> {
     match path {
         "embedding" => Some("embed_tokens"),

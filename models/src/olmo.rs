@@ -1,4 +1,4 @@
-//! OLMo 2 and OLMo 3. Norms are behind both halves of a layer and not before them. One norm is over all query
+//! OLMo 2 and OLMo 3. They have post-norm and no pre-norm: a norm is after each sublayer. One norm is over all query
 //! heads together, and one over all key heads. In OLMo 3, three of four layers look back through a window, and a
 //! scaling of the frequencies is not for these layers.
 
@@ -16,7 +16,7 @@ const THETA: f64 = 500_000.0;
 
 /// Sets the parts in which the family differs from Llama.
 pub(crate) fn shape(config: &mut DecoderConfig) {
-    config.norms = LayerNorms::Behind;
+    config.norms = LayerNorms::Post;
     config.qk_norm = QkNorm::Whole;
     config.norm_epsilon = 1e-5;
     if config.family == Family::Olmo3 {

@@ -8,7 +8,7 @@ use burn::{
 /// One parameter of a module.
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    /// The parameter's place in the module, such as `layers.0.attention.qkv`.
+    /// The parameter's path in the module, such as `layers.0.attention.qkv`.
     pub path: String,
     /// The parameter's identity in burn, under which gradients are registered. It is new in every process.
     pub id: ParamId,

@@ -1,5 +1,5 @@
-//! Phi-3 and Phi-4-mini: Llama with two differences in the file, where queries, keys and values are one matrix,
-//! and gate and up another. Models may turn only a part of a head, and may have a divisor for each frequency.
+//! Phi-3 and Phi-4-mini: Llama with two differences in the file, where queries, keys and values are one matrix, and
+//! gate and up another. Models may rotate only a part of a head, and may have a divisor for each frequency.
 
 use serde_json::{Value, json};
 

@@ -5,15 +5,15 @@ use burn::{
     tensor::{Device, Int, Tensor, TensorData},
 };
 
-use crate::{Compute, GradientSum, Loads, Tape, TokenBatch};
+use crate::{Compute, GradientSum, Loads, SavedActivations, TokenBatch};
 
 /// A model that can be sampled from and trained, whatever its layers are made of.
 ///
 /// A pass over a batch goes through [`embed`](PolicyModel::embed), each [`layer`](PolicyModel::layer) and
 /// [`finish`](PolicyModel::finish). The layers are separate, so that an update can keep only a layer's input and
-/// go through the layer once more when it needs the rest ([`replay`](PolicyModel::replay)). The result for a token
-/// must not depend on later tokens, on other texts or on padding. Right padding lies behind every token and left
-/// padding before; the model must not read either ([`TokenBatch::sight`], [`TokenBatch::present`]).
+/// recompute the layer when it needs the rest ([`backward_recompute`](PolicyModel::backward_recompute)). The result for
+/// a token must not depend on later tokens, on other texts or on padding. Right padding lies behind every token and
+/// left padding before; the model must not read either ([`TokenBatch::mask`], [`TokenBatch::present`]).
 ///
 /// [`prefill`](PolicyModel::prefill) and [`decode`](PolicyModel::decode) compute the same hidden states with the
 /// help of a cache. Tokens are drawn with these two and trained with the pass over a batch, so write both over the
@@ -65,9 +65,9 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         Compute::F32
     }
 
-    /// Makes the model compute in pieces half as large from now on, when the device has no memory for larger ones.
-    /// Returns false if the pieces are small already, or if there are no pieces. It changes no result.
-    fn halve_pieces(&mut self) -> bool {
+    /// Makes the model compute in chunks half as large from now on, when the device has no memory for larger ones.
+    /// Returns false if the chunks are small already, or if there are no chunks. It changes no result.
+    fn halve_chunks(&mut self) -> bool {
         false
     }
 
@@ -79,32 +79,32 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         false
     }
 
-    /// Goes through a layer and records the way back. Returns the layer's output, and a tape with everything that
-    /// its backward pass needs. `x` and the output are without autodiff.
+    /// Goes through a layer and saves the activations that its backward pass needs. Returns the layer's output and
+    /// these activations. `x` and the output are without autodiff.
     ///
-    /// By default, autodiff goes back through [`layer`](PolicyModel::layer).
-    fn record<'a>(
+    /// By default, autodiff differentiates [`layer`](PolicyModel::layer).
+    fn forward_saving<'a>(
         &'a self,
         index: usize,
         x: Tensor<3>,
         context: &'a Self::Context,
-    ) -> (Tensor<3>, Tape<'a>) {
+    ) -> (Tensor<3>, SavedActivations<'a>) {
         let x = Tensor::from_inner(x).require_grad();
         let y = self.layer(index, x.clone(), context);
         let values = y.clone().inner();
-        let tape = Tape::new(move |d_y, sum| {
+        let saved = SavedActivations::new(move |d_y, sum| {
             let mut gradients = (y * Tensor::from_inner(d_y)).sum().backward();
             sum.take(self, &mut gradients);
             x.grad_remove(&mut gradients).unwrap_or_else(|| x.inner().zeros_like())
         });
-        (values, tape)
+        (values, saved)
     }
 
-    /// Goes through a layer once more and back. Returns the gradient of its input, given `d_y`, that of its
-    /// output. The gradients of the parameters are added to `sum`. Tensors are without autodiff.
+    /// Recomputes a layer from its input, and then its backward pass. Returns the gradient of the input, given `d_y`,
+    /// that of its output. The gradients of the parameters are added to `sum`. Tensors are without autodiff.
     ///
     /// A model that can do this with less memory than a whole layer takes should override it.
-    fn replay(
+    fn backward_recompute(
         &self,
         index: usize,
         x: Tensor<3>,
@@ -112,7 +112,7 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         context: &Self::Context,
         sum: &mut GradientSum,
     ) -> Tensor<3> {
-        self.record(index, x, context).1.back(d_y, sum)
+        self.forward_saving(index, x, context).1.backward(d_y, sum)
     }
 
     /// Adds the loads of experts in a pass over `batch` to `loads`; nothing if there are no experts.
@@ -120,9 +120,10 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         let _ = (batch, loads);
     }
 
-    /// Makes backward passes ([`record`](PolicyModel::record), [`replay`](PolicyModel::replay)) add the gradient
-    /// of `weight` times [`Loads::loss`]. `loads` must be of all the tokens that these passes go through.
-    fn balanced(self, loads: &Loads, weight: f64) -> Self {
+    /// Makes backward passes ([`forward_saving`](PolicyModel::forward_saving),
+    /// [`backward_recompute`](PolicyModel::backward_recompute)) add the gradient of `weight` times
+    /// [`Loads::load_balancing_loss`]. `loads` must be of all the tokens that these passes go through.
+    fn with_load_balancing(self, loads: &Loads, weight: f64) -> Self {
         let _ = (loads, weight);
         self
     }
@@ -141,7 +142,7 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     }
 
     /// Runs left-padded prompts. Returns the hidden state of each prompt's last token, `[rows, hidden]`, and the
-    /// cache from which decoding goes on.
+    /// cache from which decoding continues.
     fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, Self::Cache);
 
     /// Appends one token to each row of the cache, `[rows]`. Returns their hidden states, `[rows, hidden]`. The
@@ -191,7 +192,7 @@ pub trait DecodeCache: Clone + Send {
     /// Returns the number of rows.
     fn rows(&self) -> usize;
 
-    /// Returns how many more tokens each row can take before the cache must be arranged anew; `usize::MAX` if
+    /// Returns how many more tokens each row can take before the cache must be arranged again; `usize::MAX` if
     /// tokens never make that necessary.
     fn room(&self) -> usize;
 
@@ -210,9 +211,9 @@ pub trait DecodeCache: Clone + Send {
         None
     }
 
-    /// Counts `tokens` more tokens in each row, or fewer if the number is negative. The device has written them
+    /// Advances each row by `tokens` tokens, or takes some back if the number is negative. The device has written them
     /// and counted them in `counter`.
-    fn count_on(&mut self, counter: Tensor<1, Int>, tokens: isize) {
+    fn advance(&mut self, counter: Tensor<1, Int>, tokens: isize) {
         let _ = (counter, tokens);
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Projection {
     /// The weight, if it is kept in so few bits that its numbers have to be made before they are multiplied.
     packed: Option<Packed>,
     bias: Option<Param<Tensor<1>>>,
-    /// One place for each of the maps; empty if no map has an adapter.
+    /// One entry for each of the maps; empty if no map has an adapter.
     pub(crate) adapters: Vec<Option<Adapter>>,
     /// The adapters joined, in a copy whose parameters do not move.
     #[module(skip)]
@@ -80,7 +80,7 @@ impl Projection {
         self.joined.clone().or_else(|| Joined::new(&self.adapters, &self.widths, compute))
     }
 
-    /// Maps `[places, inputs]` to `[places, outputs]` and adds `onto`.
+    /// Maps `[tokens, inputs]` to `[tokens, outputs]` and adds `onto`.
     pub(crate) fn forward(
         &self,
         x: Tensor<2>,
@@ -94,7 +94,7 @@ impl Projection {
 
     /// Computes the gradient of the input, given the input and the gradient of the output. The gradients of the
     /// parameters are added to `sum`. Tensors are without autodiff.
-    pub(crate) fn back(
+    pub(crate) fn backward(
         &self,
         x: &Tensor<2>,
         d_y: Tensor<2>,
@@ -102,11 +102,11 @@ impl Projection {
         sum: &mut GradientSum,
     ) -> Tensor<2> {
         let upstream = self.upstream(d_y, compute);
-        self.back_weights(x, &upstream, compute, sum);
-        self.back_input(&upstream, compute)
+        self.backward_weights(x, &upstream, compute, sum);
+        self.backward_input(&upstream, compute)
     }
 
-    /// Prepares the gradient of the output for both parts of [`Projection::back`].
+    /// Prepares the gradient of the output for both parts of [`Projection::backward`].
     pub(crate) fn upstream(&self, d_y: Tensor<2>, compute: Compute) -> Upstream {
         let narrow = d_y.clone().cast(compute.dtype());
         let adapted = self.joined(compute).map(|joined| {
@@ -117,8 +117,8 @@ impl Projection {
         Upstream { d_y, narrow, adapted }
     }
 
-    /// Computes the part of [`Projection::back`] that does not need the input.
-    pub(crate) fn back_input(&self, upstream: &Upstream, compute: Compute) -> Tensor<2> {
+    /// Computes the part of [`Projection::backward`] that does not need the input.
+    pub(crate) fn backward_input(&self, upstream: &Upstream, compute: Compute) -> Tensor<2> {
         let across = self.matrix(compute).inner().transpose();
         let beside = upstream.adapted.as_ref();
         let beside = beside.map(|(joined, d_inner)| [d_inner.clone(), joined.a_across()]);
@@ -126,7 +126,7 @@ impl Projection {
     }
 
     /// Computes the other part: adds to the gradients of the parameters.
-    pub(crate) fn back_weights(
+    pub(crate) fn backward_weights(
         &self,
         x: &Tensor<2>,
         upstream: &Upstream,
@@ -146,7 +146,7 @@ impl Projection {
         }
         if let Some((joined, d_inner)) = adapted {
             let maps = (self.adapters.as_slice(), self.widths.as_slice());
-            joined.back_weights(maps, x, [d_inner.clone(), narrow.clone()], compute, sum);
+            joined.backward_weights(maps, x, [d_inner.clone(), narrow.clone()], compute, sum);
         }
     }
 
@@ -192,7 +192,7 @@ impl Projection {
     }
 }
 
-/// Makes a parameter's tensor anew, without a gradient that goes through `make`. It wants one if the parameter did.
+/// Makes a parameter's tensor again, without a gradient that goes through `make`. It wants one if the parameter did.
 pub(crate) fn remade<const D: usize>(
     parameter: Param<Tensor<D>>,
     make: impl Fn(Tensor<D>) -> Tensor<D>,
@@ -205,7 +205,7 @@ pub(crate) fn remade<const D: usize>(
     made.set_require_grad(trained)
 }
 
-/// The gradient of a projection's output, and what both ways back need of it.
+/// The gradient of a projection's output, and what both parts of the backward pass need of it.
 pub(crate) struct Upstream {
     /// The gradient, f32.
     d_y: Tensor<2>,

@@ -1,5 +1,5 @@
-//! Qwen3: every query and key head is normalised before it is turned. `head_dim` stands in the file, because the
-//! heads together are not as wide as the residual stream.
+//! Qwen3: every query and key head is normalised before it is rotated. `head_dim` stands in the file, because the heads
+//! together are not as wide as the residual stream.
 
 use serde_json::Value;
 

@@ -1,11 +1,10 @@
-//! Qwen3.5, the text part. Three of four layers have a gated delta rule in the place of attention. The fourth has
-//! attention with a gate on each head, and turns a quarter of each head. Norms are Gemma's, except the norm behind
-//! the recurrence.
+//! Qwen3.5, the text part. Three of four layers have GatedDeltaNet instead of attention. The fourth has attention with
+//! a gate on each head, and rotates a quarter of each head. Norms are Gemma's, except the norm after the recurrence.
 
 use serde_json::{Value, json};
 
 use crate::{
-    Biases, ConfigError, DecoderConfig, DeltaSizes, Family, QkNorm,
+    Biases, ConfigError, DecoderConfig, Family, GatedDeltaSizes, QkNorm,
     config::Fields,
     layer_types::{self, LayerType},
     layout::{self, Defaults},
@@ -17,7 +16,7 @@ pub(crate) fn shape(config: &mut DecoderConfig) {
     config.norm_offset = 1.0;
     config.qk_norm = QkNorm::Heads;
     config.gated = true;
-    config.delta = Some(DeltaSizes {
+    config.delta = Some(GatedDeltaSizes {
         key_heads: config.kv_heads,
         value_heads: config.heads,
         key_dim: config.head_dim,
@@ -43,7 +42,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     layout::activation(fields, &["silu"])?;
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };
-    config.delta = Some(DeltaSizes {
+    config.delta = Some(GatedDeltaSizes {
         key_heads: fields.size_or("linear_num_key_heads", 16)?,
         value_heads: fields.size_or("linear_num_value_heads", 32)?,
         key_dim: fields.size_or("linear_key_head_dim", 128)?,

@@ -1,5 +1,5 @@
-//! Qwen3 with experts. All layers or some of them have many small MLPs in the place of one, and a router chooses
-//! some of these, often eight, for each token.
+//! Qwen3 with experts. All layers or some of them have many small MLPs instead of one, and a router chooses some of
+//! these, often eight, for each token.
 
 use serde_json::{Value, json};
 

@@ -1,11 +1,11 @@
-//! Rotary frequencies: how far the numbers of a head turn from one position to the next, and how the frequencies
-//! are changed for longer contexts.
+//! Rotary frequencies: how far the numbers of a head rotate from one position to the next, and how the frequencies are
+//! changed for longer contexts.
 //!
 //! The formulas are those of `transformers`; each scaling names its source.
 
 use std::f64::consts::TAU;
 
-use firebrick_kernels::Frequencies;
+use firebrick_kernels::RopeFrequencies;
 use serde_json::{Map, Value, json};
 
 use crate::{ConfigError, config::Fields, layout::not_implemented};
@@ -13,9 +13,9 @@ use crate::{ConfigError, config::Fields, layout::not_implemented};
 /// A rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// The base of the frequencies: pair `i` of `n` turns by `theta^(−i/n)` per position.
+    /// The base of the frequencies: pair `i` of `n` rotates by `theta^(−i/n)` per position.
     pub theta: f64,
-    /// The share of a head that is turned, from its beginning, in (0, 1].
+    /// The share of a head that is rotated, from its beginning, in (0, 1].
     pub share: f64,
     /// The change of the frequencies for a longer context.
     pub scaling: RopeScaling,
@@ -47,9 +47,9 @@ pub enum RopeScaling {
     LongRope(LongRope),
 }
 
-/// The scaling of Llama 3.1. Frequencies that turn at most `low_freq_factor` times within the original context are
-/// divided by `factor`. Frequencies that turn more than `high_freq_factor` times stay. In between, the change
-/// fades out linearly with the number of turns.
+/// The scaling of Llama 3.1. Frequencies that rotate at most `low_freq_factor` times within the original context are
+/// divided by `factor`. Frequencies that rotate more than `high_freq_factor` times stay. In between, the change fades
+/// out linearly with the number of turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Llama3 {
     /// The divisor of the low frequencies.
@@ -110,8 +110,8 @@ impl Rope {
         Rope { theta, share: 1.0, scaling: RopeScaling::None }
     }
 
-    /// Returns the number of pairs in a head that are turned. If the share of a head is an odd number of numbers, one
-    /// more is turned, as in transformers.
+    /// Returns the number of pairs in a head that are rotated. If the share of a head is an odd number of numbers, one
+    /// more is rotated, as in transformers.
     pub fn pairs(&self, head_dim: usize) -> usize {
         self.numbers(head_dim).div_ceil(2)
     }
@@ -124,13 +124,13 @@ impl Rope {
     /// Computes the frequencies for texts of up to `longest` tokens. The frequencies of [`RopeScaling::Dynamic`]
     /// and [`RopeScaling::LongRope`] depend on `longest`, and are the same for all texts of a model. In
     /// `transformers` they depend on the longest text of a batch.
-    pub(crate) fn frequencies(&self, head_dim: usize, longest: usize) -> Frequencies {
-        let (numbers, scale) = self.turns(head_dim, longest);
-        Frequencies::new(numbers.into_iter().map(|it| it as f32).collect()).scaled(scale as f32)
+    pub(crate) fn frequencies(&self, head_dim: usize, longest: usize) -> RopeFrequencies {
+        let (numbers, scale) = self.inverse_frequencies(head_dim, longest);
+        RopeFrequencies::new(numbers.into_iter().map(|it| it as f32).collect()).scaled(scale as f32)
     }
 
-    /// Computes how far each pair turns per position, and the factor of the turned numbers.
-    fn turns(&self, head_dim: usize, longest: usize) -> (Vec<f64>, f64) {
+    /// Computes how far each pair rotates per position, and the factor of the rotated numbers.
+    fn inverse_frequencies(&self, head_dim: usize, longest: usize) -> (Vec<f64>, f64) {
         let pairs = self.pairs(head_dim);
         let half = self.numbers(head_dim) as f64 / 2.0;
         let power = |theta: f64, pair: usize| theta.powf(-(pair as f64) / half);
@@ -191,7 +191,7 @@ impl Rope {
         let (numbers, contexts, ordered) = match &self.scaling {
             RopeScaling::None => (Vec::new(), 1, true),
             RopeScaling::Linear { factor } => (vec![*factor], 1, true),
-            // A single pair turns by 1 with any base, so there is nothing to change.
+            // A single pair rotates by 1 with any base, so there is nothing to change.
             RopeScaling::Dynamic { factor, context } => {
                 (vec![*factor], *context, pairs > 1 && *factor >= 1.0)
             }
@@ -230,11 +230,12 @@ impl Rope {
             ));
         }
         let longest = longest.min(LARGEST as usize);
-        let turns = [1, longest].map(|length| self.turns(head_dim, length).0).concat();
-        let angle = turns.into_iter().fold(0.0, f64::max) * longest as f64;
+        let frequencies =
+            [1, longest].map(|length| self.inverse_frequencies(head_dim, length).0).concat();
+        let angle = frequencies.into_iter().fold(0.0, f64::max) * longest as f64;
         if angle > LARGEST {
             return wrong(format!(
-                "rope_theta {} with the scaling {:?} turns a head by {angle:.3e} at token {longest}; expected at \
+                "rope_theta {} with the scaling {:?} rotates a head by {angle:.3e} at token {longest}; expected at \
                  most {LARGEST}",
                 self.theta, self.scaling
             ));
@@ -242,8 +243,8 @@ impl Rope {
         Ok(())
     }
 
-    /// Reads the rope of a `config.json`, in the layouts of transformers 4 and 5. If the file is silent, `theta`
-    /// is the base and `share` is the share of a head that is turned.
+    /// Reads the rope of a `config.json`, in the layouts of transformers 4 and 5. If the file is silent, `theta` is the
+    /// base and `share` is the share of a head that is rotated.
     pub(crate) fn read(
         fields: &Fields,
         max_position_embeddings: usize,
@@ -427,8 +428,8 @@ impl Yarn {
     /// Returns the pairs at which high frequencies end and low ones begin, of `pairs` pairs with this base.
     fn range(&self, theta: f64, pairs: usize) -> [f64; 2] {
         let context = self.original_max_position_embeddings as f64;
-        let place = |turns: f64| pairs as f64 * (context / (turns * TAU)).ln() / theta.ln();
-        let (mut low, mut high) = (place(self.beta_fast), place(self.beta_slow));
+        let pair = |turns: f64| pairs as f64 * (context / (turns * TAU)).ln() / theta.ln();
+        let (mut low, mut high) = (pair(self.beta_fast), pair(self.beta_slow));
         if self.truncate {
             (low, high) = (low.floor(), high.ceil());
         }
@@ -509,9 +510,9 @@ mod tests {
         assert!(refused.contains("3.277e7") && refused.contains("at most 4194304"), "{refused}");
     }
 
-    /// The numbers are those of transformers 5.23: `inv_freq` of Qwen3.5 with heads of 16, of which 7 or 3 are turned.
+    /// The numbers are those of transformers 5.23: `inv_freq` of Qwen3.5 with heads of 16, of which 7 or 3 are rotated.
     #[test]
-    fn an_odd_number_of_turned_numbers_counts_in_the_frequencies() {
+    fn an_odd_number_of_rotated_numbers_counts_in_the_frequencies() {
         let linear = RopeScaling::Linear { factor: 2.0 };
         let llama = RopeScaling::Llama3(Llama3 {
             factor: 8.0,
@@ -527,7 +528,7 @@ mod tests {
         ] {
             let rope = Rope { share, scaling, ..Rope::new(10_000.0) };
             rope.check(16, 128).unwrap();
-            let (came, _) = rope.turns(16, 1);
+            let (came, _) = rope.inverse_frequencies(16, 1);
             assert_eq!(came.len(), expected.len());
             for (came, expected) in came.into_iter().zip(expected) {
                 assert!((came - expected).abs() < 1e-6 * expected, "{came} for {expected}");
@@ -564,7 +565,7 @@ mod tests {
             4.517539e-5,
         ];
         for (longest, expected) in [(20, within), (96, beyond)] {
-            let (came, scale) = rope.turns(16, longest);
+            let (came, scale) = rope.inverse_frequencies(16, longest);
             assert_eq!((came.len(), scale), (expected.len(), 1.0));
             for (came, expected) in came.into_iter().zip(expected) {
                 assert!((came - expected).abs() < 1e-6 * expected, "{came} for {expected}");

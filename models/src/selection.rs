@@ -4,15 +4,15 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::{Lora, names::TextPlace, pattern::Pattern};
+use crate::{Lora, names::TextPrefix, pattern::Pattern};
 
 /// The fields of `adapter_config.json` that say which modules have an adapter, as they stand there. An adapter that
 /// is saved again keeps them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
-    /// The place of the text model in the class that the adapter was made for. The fields and the patterns of ranks are
-    /// about that class's names.
-    pub(crate) place: TextPlace,
+    /// The prefix of the text model in the class that the adapter was made for. The fields and the patterns of ranks
+    /// are about that class's names.
+    pub(crate) text_prefix: TextPrefix,
     /// A list of names, or one pattern.
     pub target_modules: Value,
     /// A list of names, or one pattern: the modules that have no adapter all the same.
@@ -26,7 +26,7 @@ pub struct Selection {
 /// The rules of an adapter, ready to be asked about modules. Modules have the names that the text model has alone,
 /// such as `model.layers.0.self_attn.q_proj`.
 pub(crate) struct Rules {
-    place: TextPlace,
+    text_prefix: TextPrefix,
     targets: Modules,
     excluded: Modules,
     layers: Option<HashSet<u64>>,
@@ -76,7 +76,7 @@ impl Rules {
             );
         }
         Ok(Rules {
-            place: fields.place,
+            text_prefix: fields.text_prefix,
             targets,
             excluded: Modules::of("exclude_modules", &fields.exclude_modules)?,
             layers,
@@ -90,7 +90,7 @@ impl Rules {
 
     /// Tells whether PEFT puts an adapter beside a projection.
     pub(crate) fn selects(&self, name: &str) -> Result<bool, String> {
-        let name = self.place.name(name);
+        let name = self.text_prefix.name(name);
         if self.excluded.have(&name)? || !self.targets.have(&name)? {
             return Ok(false);
         }
@@ -109,12 +109,12 @@ impl Rules {
 
     /// Returns the rank of the adapter beside a projection.
     pub(crate) fn rank(&self, name: &str) -> Result<usize, String> {
-        Ok(first(&self.ranks, &self.place.name(name))?.unwrap_or(self.rank))
+        Ok(first(&self.ranks, &self.text_prefix.name(name))?.unwrap_or(self.rank))
     }
 
     /// Returns the `alpha` of the adapter beside a projection.
     pub(crate) fn alpha(&self, name: &str) -> Result<f64, String> {
-        Ok(first(&self.alphas, &self.place.name(name))?.unwrap_or(self.alpha))
+        Ok(first(&self.alphas, &self.text_prefix.name(name))?.unwrap_or(self.alpha))
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    Biases, ConfigError, DecoderConfig, Family, Turn,
+    Biases, ConfigError, DecoderConfig, Family, RopeKind,
     config::Fields,
     layer_types::{self, LayerType},
     layout::{self, Defaults},
@@ -12,7 +12,7 @@ use crate::{
 /// Sets the parts in which the family differs from Llama.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     for kind in config.kinds.iter_mut().skip(3).step_by(4) {
-        kind.turn = Turn::None;
+        kind.rope = RopeKind::None;
     }
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     let mlp = fields.flag_or("mlp_bias", false)?;
     config.biases = Biases { qkv: attention, output: attention, mlp };
 
-    let turned = turned(fields, config.layers)?;
+    let with_rope = with_rope(fields, config.layers)?;
     let switch = fields.flag_or("use_sliding_window", false)?;
     let (window, sliding) = match layer_types::listed(fields, Family::SmolLm3, config.layers)? {
         // A list is taken as it is, whatever the switch says.
@@ -41,19 +41,19 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         }
         None => {
             let window = layer_types::window(fields, None)?.filter(|_| switch);
-            (window, turned.iter().map(|turned| !turned).collect())
+            (window, with_rope.iter().map(|with_rope| !with_rope).collect())
         }
     };
-    for ((kind, turned), sliding) in config.kinds.iter_mut().zip(turned).zip(sliding) {
-        kind.turn = if turned { Turn::Rope } else { Turn::None };
+    for ((kind, with_rope), sliding) in config.kinds.iter_mut().zip(with_rope).zip(sliding) {
+        kind.rope = if with_rope { RopeKind::Rope } else { RopeKind::None };
         kind.window = window.filter(|_| sliding);
     }
     Ok(config)
 }
 
-/// Tells for each layer whether it turns queries and keys. Despite its name, `no_rope_layers` has a 1 for a layer
+/// Tells for each layer whether it rotates queries and keys. Despite its name, `no_rope_layers` has a 1 for a layer
 /// that does.
-fn turned(fields: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
+fn with_rope(fields: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     const LIST: &str = "no_rope_layers";
     let wrong = |list: &Value| ConfigError::Field {
         field: LIST.into(),
@@ -78,13 +78,13 @@ fn turned(fields: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
 }
 
 pub(crate) fn write(config: &DecoderConfig) -> Value {
-    let turned: Vec<u8> =
-        config.kinds.iter().map(|kind| u8::from(kind.turn != Turn::None)).collect();
+    let with_rope: Vec<u8> =
+        config.kinds.iter().map(|kind| u8::from(kind.rope != RopeKind::None)).collect();
     json!({
         "attention_bias": config.biases.qkv,
         "layer_types": layer_types::to_json(config),
         "mlp_bias": config.biases.mlp,
-        "no_rope_layers": turned,
+        "no_rope_layers": with_rope,
         "sliding_window": config.window(),
         "use_sliding_window": config.window().is_some(),
     })

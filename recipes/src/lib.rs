@@ -45,11 +45,11 @@ pub const ALL: &[BuiltIn] = recipes! {
     "openenv": "the same model plays a game that an OpenEnv server holds; CPU",
     "gsm8k-tiny": "two steps that show whether a model and a file of GSM8K fit together; CPU",
     "gsm8k": "Qwen2.5-0.5B-Instruct on grade-school mathematics, both from the Hub; 12 GB",
-    "cards/8gb": "GSM8K on 8 GB: adapters beside a 1.5B model in 8 bits",
-    "cards/12gb": "GSM8K on 12 GB: adapters beside a 1.5B model",
-    "cards/16gb": "GSM8K on 16 GB: adapters beside a 3B model in 8 bits",
-    "cards/24gb": "GSM8K on 24 GB: adapters beside a 4B model in 8 bits",
-    "cards/48gb": "GSM8K on 48 GB: adapters beside a 4B model",
+    "cards/8gb": "GSM8K on 8 GB: adapters on a 1.5B model in 8 bits",
+    "cards/12gb": "GSM8K on 12 GB: adapters on a 1.5B model",
+    "cards/16gb": "GSM8K on 16 GB: adapters on a 3B model in 8 bits",
+    "cards/24gb": "GSM8K on 24 GB: adapters on a 4B model in 8 bits",
+    "cards/48gb": "GSM8K on 48 GB: adapters on a 4B model",
     "cards/80gb": "GSM8K on 80 GB: all weights of a 3B model",
     "dapo-math-17k": "the DAPO paper's task at the size of one GPU",
     "paper/dapo-24gb": "the paper's run scaled to a card with 24 GB: a 7B model in 4 bits, through adapters",
@@ -70,8 +70,8 @@ pub const ALL: &[BuiltIn] = recipes! {
     "variants/adaptive": "as many updates a mini-batch as its score says",
     "variants/adaptive-unguarded": "adaptive updates without the guard against collapse",
     "variants/dapo-few-prompts": "1000 prompts, many out of reach, to compare prompt memories with",
-    "variants/memory-variance": "a prompt memory by the variance of the last group",
-    "variants/memory-posterior": "a prompt memory that predicts which groups will have spread",
+    "variants/curriculum-variance": "a curriculum by the variance of the last group",
+    "variants/curriculum-posterior": "a curriculum that predicts which groups will have spread",
 };
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(crate) fn shaped_reward(case: &Case) {
         .map(|right| RewardScale { right, wrong: 0.0 }.reward(Score::right("")))
         .collect();
     setting(case).shape(&group, &mut rewards);
-    case.check("rewards", &rewards.iter().map(|reward| reward.shaped).collect::<Vec<_>>());
+    case.check("rewards", &rewards.iter().map(|reward| reward.reward).collect::<Vec<_>>());
 }
 
 fn setting(case: &Case) -> Overlong {

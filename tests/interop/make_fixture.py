@@ -8,11 +8,11 @@ only the model is new. CONFIG becomes the folder's config.json as it stands, wha
 sets to null, because reading such a file is part of the comparison. CONFIG also decides what is made: a
 language model, by itself or in a model that also sees pictures; a sequence classifier; or, if it is an
 adapter_config.json with some of peft's arguments, an adapter for the model in FROM. OUT must then lie
-beside FROM.
+next to FROM.
 
 Everything is computed in float32 from the files as they were written. tests/fixtures/README.md says
 what the blocks of expected.json hold. The block `chat` is copied; tests/chat/render.py --block writes
-it anew.
+it again.
 """
 
 import argparse

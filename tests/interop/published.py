@@ -13,7 +13,7 @@ log-probabilities. For each of the others this prints:
 - `logprobs`: the distance of the log-probabilities of our tokens from theirs, in nats: mean and largest.
 
 With --adapter, peft puts the adapter on the model in --base; MERGED has it in its weights. --vllm names a Python that
-can import vllm, which needs packages that the others don't stand beside. A package that is missing is skipped aloud.
+can import vllm, which needs packages that the others don't stand next to. A package that is missing is skipped aloud.
 The exit status is 1 if a log-probability is off by more than 1e-3, or if fewer than 99 answers of 100 are the same, and
 77 if nothing was compared.
 """
@@ -34,7 +34,7 @@ def right(text, reference):
 
 
 def report(name, rows, answers, logprobs, texts):
-    # An answer of ours that the limit cut off may go on in theirs.
+    # An answer of ours that the limit cut off may continue in theirs.
     def agrees(ours, theirs):
         cut = ours["finish"] == "length"
         return ours["tokens"] == (theirs[: len(ours["tokens"])] if cut else theirs)

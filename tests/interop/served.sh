@@ -38,7 +38,7 @@ serve() {
     return 1
 }
 
-# Makes a model after its warm-up, with heads as wide as vLLM's attention for CPUs wants them.
+# Makes a model after its SFT, with heads as wide as vLLM's attention for CPUs wants them.
 for tied in true false; do
     "$firebrick" train quickstart --quiet --set train.steps=1 --set optim.lr=0.0 --set optim.warmup_steps=0 --set "name=tied-$tied" \
         --set model.new.heads=2 --set model.new.kv_heads=1 --set "model.new.tied=$tied"
@@ -47,7 +47,7 @@ done
 
 # Trains the quickstart's recipe from that model on.
 train() {
-    "$firebrick" train quickstart --set model.new= --set warmup.steps=0 --set rollout.max_sequences=256 --set eval.every=1000 "$@"
+    "$firebrick" train quickstart --set model.new= --set sft.steps=0 --set rollout.max_sequences=256 --set eval.every=1000 "$@"
 }
 remote=(--set rollout.engine.kind=vllm --set "rollout.engine.servers=[\"http://127.0.0.1:$port\"]" --set rollout.engine.tolerance=1e-3)
 

@@ -10,7 +10,7 @@ use burn::{
 };
 use firebrick_core::{Completion, FinishReason, TokenId};
 use firebrick_models::{Decoder, Padding, TokenBatch, named_tensors, parameters};
-use firebrick_train::{Aggregation, Cut, Objective, PolicyLoss, Sample, Updater};
+use firebrick_train::{Aggregation, MicroBatching, Objective, PolicyLoss, Sample, Updater};
 
 use crate::{
     close::Tolerance,
@@ -25,7 +25,7 @@ pub const LOSS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
 pub const GRADIENTS: Tolerance = Tolerance { absolute: 1e-5, relative: 1e-3 };
 
 /// Cuts every batch of these fixtures into several, and their logits into chunks with a remainder.
-pub const CUT: Cut = Cut {
+pub const MICRO_BATCHING: MicroBatching = MicroBatching {
     micro_batch_tokens: 100,
     logits: 1000,
     waiting_logits: 0,
@@ -58,10 +58,10 @@ pub fn sample(prompt: Vec<TokenId>, completion: Vec<TokenId>) -> Sample {
     Sample::new(&prompt, &completion, 0).with_advantage(1.0)
 }
 
-/// Makes an updater that cuts as [`CUT`] says and takes means over tokens.
+/// Makes an updater that cuts as [`MICRO_BATCHING`] says and takes means over tokens.
 pub fn updater(loss: impl PolicyLoss + 'static, temperature: f64) -> Updater {
     Updater {
-        others: Default::default(),
+        replicas: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),
@@ -69,7 +69,7 @@ pub fn updater(loss: impl PolicyLoss + 'static, temperature: f64) -> Updater {
         aggregation: Aggregation::TokenMean,
         constant_length: 1,
         temperature,
-        cut: CUT,
+        micro_batching: MICRO_BATCHING,
     }
 }
 

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::Path};
 use burn::tensor::Device;
 use firebrick_gguf::BlockType;
 use firebrick_models::{
-    Decoder, DecoderConfig, Family, RopeScaling, Turn, load, named_tensors, parameters,
+    Decoder, DecoderConfig, Family, RopeKind, RopeScaling, load, named_tensors, parameters,
 };
 use serde_json::Value;
 
@@ -46,12 +46,12 @@ pub struct TensorOfFile {
 }
 
 /// Tells whether a file can say all that such a model computes. llama.cpp gives SmolLM3 no choice of the layers that
-/// turn nothing.
+/// rotate nothing.
 pub fn can_be_written(config: &DecoderConfig) -> bool {
-    let turns = |(layer, kind): (usize, &firebrick_models::LayerKind)| {
-        (kind.turn == Turn::None) == ((layer + 1) % 4 == 0)
+    let ropes = |(layer, kind): (usize, &firebrick_models::LayerKind)| {
+        (kind.rope == RopeKind::None) == ((layer + 1) % 4 == 0)
     };
-    config.family != Family::SmolLm3 || config.kinds.iter().enumerate().all(turns)
+    config.family != Family::SmolLm3 || config.kinds.iter().enumerate().all(ropes)
 }
 
 impl GgufFile {
@@ -188,8 +188,8 @@ impl GgufFile {
             file.float(&format!("{name}.attention.scale"), scale as f32);
         }
         if config.rope.share != 1.0 {
-            let turned = (config.rope.share * config.head_dim as f64).round();
-            file.number(&format!("{name}.rope.dimension_count"), turned as u32);
+            let rotated = (config.rope.share * config.head_dim as f64).round();
+            file.number(&format!("{name}.rope.dimension_count"), rotated as u32);
         }
         if let Some(experts) = config.experts {
             for (key, size) in [
@@ -473,13 +473,13 @@ fn converted(config: &DecoderConfig, name: &str, shape: &[usize], values: Vec<f3
     };
     // Rows of a head by half and place become rows by place and half.
     let (half, width) = (shape[0] / heads / 2, values.len() / shape[0]);
-    let mut turned = vec![0.0; values.len()];
+    let mut interleaved = vec![0.0; values.len()];
     for row in 0..shape[0] {
         let (head, which, place) = (row / (2 * half), row / half % 2, row % half);
         let to = (head * 2 * half + 2 * place + which) * width;
-        turned[to..][..width].copy_from_slice(&values[row * width..][..width]);
+        interleaved[to..][..width].copy_from_slice(&values[row * width..][..width]);
     }
-    turned
+    interleaved
 }
 
 /// Gives the values of a tensor of a recurrence. Heads of values that share a head of keys follow one another in a

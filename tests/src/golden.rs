@@ -128,7 +128,7 @@ impl Case {
         }
     }
 
-    /// Notes that the case does not hold, and goes on.
+    /// Notes that the case does not hold, and continues.
     pub fn fail(&self, what: impl Display) {
         self.failures.borrow_mut().push(what.to_string());
     }

@@ -195,7 +195,7 @@ static bool is_written(Pointer start, size_t size) {
 // ---- a recording of launches ----------------------------------------------------------------
 
 // One at a time, which is what cubecl does, too. The mode is the strictest, so no thread may take memory or wait
-// while it goes on.
+// while it is running.
 static void *recording;
 static bool recording_broken;
 static size_t recorded;
@@ -315,7 +315,7 @@ static int number_of(const Key *key) {
     return key_numbers[slot] = key_count;
 }
 
-// A launch takes 10 microseconds of the card's own time, which goes on with launches alone: what is measured with
+// A launch takes 10 microseconds of the card's own time, which continues with launches alone: what is measured with
 // it is the same in each run, and never zero.
 enum { LAUNCH_NANOSECONDS = 10000 };
 static int64_t card_time;

@@ -1,12 +1,12 @@
 //! The update that the benches measure.
 
-use firebrick_train::{Aggregation, ClipRange, Cut, Dapo, Objective, Updater};
+use firebrick_train::{Aggregation, ClipRange, Dapo, MicroBatching, Objective, Updater};
 
 /// Makes DAPO's update, without entropy and KL.
-pub(crate) fn updater(cut: Cut) -> Updater {
+pub(crate) fn updater(micro_batching: MicroBatching) -> Updater {
     let clip = ClipRange { low: 0.2, high: 0.28 };
     Updater {
-        others: Default::default(),
+        replicas: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),
@@ -18,6 +18,6 @@ pub(crate) fn updater(cut: Cut) -> Updater {
         aggregation: Aggregation::TokenMean,
         constant_length: 1,
         temperature: 1.0,
-        cut,
+        micro_batching,
     }
 }

@@ -3,8 +3,8 @@
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
 // ANCHOR: reward
-/// The accuracy reward of a credit between 0 and 1: -1 for wrong, 1 for right.
-fn accuracy_reward(credit: f64) -> f64 {
+/// The base reward of a credit between 0 and 1: -1 for wrong, 1 for right.
+fn base_reward(credit: f64) -> f64 {
     let (wrong, right) = (-1.0, 1.0);
     wrong + (right - wrong) * credit
 }
@@ -74,14 +74,11 @@ fn update_loss(completions: &[Completion]) -> f64 {
 
 fn main() {
     // Four answers to one question: one right, and one right but nearly too long.
-    let accuracy = [1.0, 1.0, 0.0, 0.0].map(accuracy_reward);
+    let base = [1.0, 1.0, 0.0, 0.0].map(base_reward);
     let lengths = [12, 30, 9, 14];
-    println!("keep the group: {}", has_spread(&accuracy));
-    let rewards: Vec<f64> = accuracy
-        .iter()
-        .zip(lengths)
-        .map(|(reward, length)| reward + overlong(length, 32, 8))
-        .collect();
+    println!("keep the group: {}", has_spread(&base));
+    let rewards: Vec<f64> =
+        base.iter().zip(lengths).map(|(reward, length)| reward + overlong(length, 32, 8)).collect();
     let advantages = advantages(&rewards);
     println!("rewards         {rewards:.3?}");
     println!("advantages      {advantages:.3?}");
@@ -114,11 +111,11 @@ mod tests {
     }
 
     #[test]
-    fn the_accuracy_reward_is_the_programs() {
+    fn the_base_reward_is_the_programs() {
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         for credit in [0.0, 0.25, 1.0] {
             let score = Score::partial(Verdict::Wrong, credit, "");
-            close(accuracy_reward(credit.into()), scale.reward(score).accuracy.into());
+            close(base_reward(credit.into()), scale.reward(score).base_reward.into());
         }
     }
 

@@ -58,7 +58,7 @@ mod tests {
         let recipe = concat!(env!("CARGO_MANIFEST_DIR"), "/../../recipes/ci/tiny.toml");
         let runs = tempfile::tempdir().unwrap();
         Session::new(Recipe::read(recipe).unwrap())
-            .settings(|recipe| (recipe.warmup.steps, recipe.train.steps) = (0, 2))
+            .settings(|recipe| (recipe.sft.steps, recipe.train.steps) = (0, 2))
             .name("near")
             .runs(runs.path())
             .verifier(Near)
@@ -67,7 +67,7 @@ mod tests {
         let store = Store::open_read_only(&runs.path().join("near/run.db")).unwrap();
         let paid = store.metrics("reward/mean").unwrap();
         // A wrong answer is paid -1. A new model writes noise, and some of it is a number, which
-        // earns part marks.
+        // earns partial credit.
         assert!(paid.len() == 2 && paid.iter().any(|&(_, mean)| mean > -1.0), "{paid:?}");
     }
 }

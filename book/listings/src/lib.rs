@@ -49,7 +49,7 @@ pub fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Holds a file of the book against what the program makes of it now. With `FIREBRICK_UPDATE` it writes the file anew
+/// Holds a file of the book against what the program makes of it now. With `FIREBRICK_UPDATE` it writes the file again
 /// first.
 ///
 /// # Panics
@@ -62,7 +62,7 @@ pub fn assert_current(path: &Path, made: &str) {
     let stored = fs::read_to_string(path).unwrap_or_default();
     assert!(
         stored.replace("\r\n", "\n") == made,
-        "{} is not what the program makes now; make it anew with\n\
+        "{} is not what the program makes now; make it again with\n\
          FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book",
         path.display()
     );

@@ -55,7 +55,7 @@ fn first_sentence(source: &str) -> Option<String> {
 /// - in backticks, and in the commands of a fenced block, a path that begins with one of the
 ///   repository's own folders;
 /// - in backticks, a name that ends as its sources and pages do ([`ENDINGS`]). It may be the end of a
-///   path, as `wire/reward.rs` is.
+///   path, as `build/reward.rs` is.
 ///
 /// `*` stands for any name. A name in capitals is to be filled in (`models/src/NAME.rs`), and does not
 /// count. Nor does a name that is [`ELSEWHERE`], or that a fenced block prints. The files of runs and
@@ -92,7 +92,7 @@ fn a_name_that_is_made_up_is_found() {
     }
     for text in [
         "`crates/core/src/lib.rs`, `crates/core/`, `core/src/lib.rs`, `lib.rs`",
-        "`config.json`, `run.db`, `runs/NAME/recipe.toml`, `reward/accuracy`, `1.0`, `a.rs(b)`",
+        "`config.json`, `run.db`, `runs/NAME/recipe.toml`, `reward/credit`, `1.0`, `a.rs(b)`",
         "`models/src/NAME.rs`, `tests/fixtures/*/expected.json`, `.ci/run`",
         "[a page](../rewards.md#top), [a site](https://example.org/nowhere.md), [above](#nowhere)",
         "```text\ncrates/nowhere\n```",

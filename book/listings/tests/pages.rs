@@ -1,6 +1,6 @@
 //! The pages of every option, every key and every metric: they must speak of all that there are.
 //!
-//! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book` writes the pages of options and of keys anew.
+//! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book` writes the pages of options and of keys again.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick::{recipe::Recipe, wire::wire};
+use firebrick::{build::build_run, recipe::Recipe};
 use firebrick_book::assert_current;
 use firebrick_import::Origin;
 use serde_json::{Map, Value};
@@ -171,32 +171,32 @@ fn the_page_of_metrics_names_every_metric() {
         "reward.overlong.penalty=1.0",
         // The tiny task's model is new. All groups are kept, so that there is an update.
         "sampling.dynamic=false",
-        "sampling.memory.kind=posterior",
+        "sampling.curriculum.kind=posterior",
         "advantage.kind=gae",
         "critic.clip=0.2",
         "loss.kl={ kind = \"k3\", coef = 0.1 }",
-        "loss.importance_cap=2.0",
-        "loss.importance_range=[0.5, 2.0]",
+        "loss.tis_cap=2.0",
+        "loss.tis_mask=[0.5, 2.0]",
         "model.new.family=qwen3_moe",
         "loss.router_aux_loss_coef=0.001",
         "train.adaptive={}",
         "observe.phrases=[\"PHRASE\"]",
-        "environment={kind='calculator',max_heard_tokens=16,stop=['=']}",
+        "environment={kind='calculator',max_observation_tokens=16,stop=['=']}",
         "reward.kind=weighted",
         "reward.parts=[{ name = \"NAME\", weight = 1.0, kind = \"integer\" }]",
     ];
     let recipe = repository().join("recipes/ci/tiny.toml");
     let recipe = Recipe::load(&recipe, &overrides.map(String::from)).unwrap().recipe;
-    let mut wired = wire(
+    let mut built = build_run(
         &recipe,
         None,
         &firebrick::source::Sources::here(),
         firebrick_data::DateTime::default(),
     )
     .unwrap();
-    wired.trainer.reference = Some(burn::module::Module::valid(&wired.trainer.policy));
-    wired.trainer.critic = wired.critic.map(|plan| plan.beside(&wired.trainer.policy));
-    let report = wired.trainer.step(&mut ()).unwrap();
+    built.trainer.reference = Some(burn::module::Module::valid(&built.trainer.policy));
+    built.trainer.critic = built.critic.map(|plan| plan.new_critic(&built.trainer.policy));
+    let report = built.trainer.step(&mut ()).unwrap();
     let page = fs::read_to_string(repository().join("book/src/metrics.md")).unwrap();
     for name in report.metrics.0.keys() {
         assert!(page.contains(&format!("| `{name}` |")), "book/src/metrics.md lacks `{name}`");
@@ -218,7 +218,7 @@ fn the_page_of_metrics_names_every_metric() {
             "reward/part/score",
             "rollout/refused",
             "rollout/length_right",
-            "observe/accuracy_with",
+            "observe/credit_with",
         ]
         .contains(&name);
         assert!(elsewhere || report.metrics.get(name).is_some(), "no step reports `{name}`");

@@ -15,7 +15,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn of(example: &Example) -> Self {
+    pub(crate) fn of_example(example: &Example) -> Self {
         let Example { prompt, completion, score, .. } = example;
         let cut_off = completion.finish == FinishReason::Length;
         let end = if cut_off { "…" } else { "" };

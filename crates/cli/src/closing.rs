@@ -16,14 +16,14 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
     let last = if summary.stopped_because == INTERRUPTED { "last measured" } else { "final" };
     let rows = [
         ("held-out accuracy", "initial", accuracy(heldout.initial)),
-        ("held-out accuracy", "after warm-up", accuracy(heldout.after_warmup)),
+        ("held-out accuracy", "after SFT", accuracy(heldout.after_sft)),
         ("held-out accuracy", last, accuracy(heldout.r#final)),
         ("steps", "", Some(summary.steps.to_string())),
         ("completions", "generated", Some(completions.generated.to_string())),
         ("completions", "trained", Some(completions.trained.to_string())),
         ("tokens/s", "rollout", rate(tokens_per_second.rollout)),
         ("tokens/s", "update", rate(tokens_per_second.update)),
-        ("time", "warm-up", time(seconds.warmup)),
+        ("time", "SFT", time(seconds.sft)),
         ("time", "rollout", time(seconds.rollout)),
         ("time", "reward", time(seconds.reward)),
         ("time", "update", time(seconds.update)),
@@ -46,8 +46,8 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
 }
 
 /// Returns the commands that a user would give next: to measure the model, to ask it `prompt` on `device`, and
-/// last to go on with the run. The other two find the device in the recipe. Without a checkpoint, the only command
-/// is to go on.
+/// last to continue the run. The other two find the device in the recipe. Without a checkpoint, the only command
+/// is to continue.
 pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>) -> Vec<String> {
     let Some(run) = &summary.folder else { return Vec::new() };
     // More steps would not prolong a run that ended because it had seen its data or reached its accuracy.

@@ -66,8 +66,8 @@ Examples:
   firebrick report runs/quickstart
   firebrick diagnose runs/quickstart
 
-Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 3 the policy
-computes no finite numbers any more, 130 interrupted.";
+Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 3 the weights
+or gradients are no longer finite, 130 interrupted.";
 
 /// A command of the program.
 #[derive(Subcommand)]
@@ -94,13 +94,13 @@ pub enum Command {
     Bench(bench::Bench),
     /// Judge responses against gold answers, and say how often the verdict is the expected one
     Score(score::Score),
-    /// Say what is wrong with a run, and which setting to change
+    /// List findings on what may be wrong with a run, and which setting to change
     Diagnose(diagnose::Diagnose),
-    /// Show a run while it goes on: in the terminal, or as a page in the browser
+    /// Show a run while it is running: in the terminal, or as a page in the browser
     Watch(watch::Watch),
     /// Write one HTML file about one or several runs: curves, recipes, and a browser of completions
     Report(report::Report),
-    /// Print the metrics of a run as JSON lines, CSV or a table, also while it goes on
+    /// Print the metrics of a run as JSON lines, CSV or a table, also while it is running
     Metrics(metrics::Metrics),
     /// Compute the batch of a skipped update again, and show which completions are to blame
     Replay(replay::Replay),
@@ -178,11 +178,11 @@ fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError
 
 /// Writes a note to standard error. If standard error is closed, nobody listens, and that is no reason to fail.
 fn warn(text: String) {
-    note(&format!("{text}\n"));
+    print_note(&format!("{text}\n"));
 }
 
 /// Writes lines to standard error, with their own line ends.
-fn note(text: &str) {
+fn print_note(text: &str) {
     let _ = std::io::stderr().write_all(printable_lines(text).as_bytes());
 }
 
@@ -191,7 +191,7 @@ fn note(text: &str) {
 ///
 /// A measurement that nobody reads any more would only hold the device, so a closed pipe ends the process. The exit
 /// code is the shell's for SIGPIPE.
-fn say(event: &str, rest: impl Serialize) -> Result<(), ProgramError> {
+fn print_event(event: &str, rest: impl Serialize) -> Result<(), ProgramError> {
     match written(&line(event, rest)) {
         Err(source) if source.kind() == ErrorKind::BrokenPipe => std::process::exit(141),
         done => done.map_err(|source| not_written(source).into()),

@@ -2,8 +2,8 @@
 
 mod figure;
 mod measure;
+mod sft;
 mod table;
-mod warmup;
 
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,8 @@ use crate::ProgramError;
 
 pub use firebrick::differences::{Difference, differences};
 pub use measure::{Evaluation, Measured};
+pub use sft::sft_folders;
 pub(crate) use table::differing;
-pub use warmup::warmup_folders;
 
 /// The results of the runs of several recipes.
 #[derive(Clone, Debug, Serialize)]
@@ -112,7 +112,7 @@ pub struct Means {
     pub steps: Option<f64>,
     /// The number of completions sampled for training.
     pub completions: Option<f64>,
-    /// The seconds of the steps, without evaluation and warm-up.
+    /// The seconds of the steps, without evaluation and SFT.
     pub seconds: Option<f64>,
     /// The entropy of the policy over the last steps, in nats.
     pub entropy: Option<f64>,
@@ -167,7 +167,7 @@ impl Comparison {
                     .zip(target.as_ref())
                     .and_then(|(run, target)| run.reach(target.accuracy));
             }
-            recipe.means = Means::of(&recipe.runs);
+            recipe.means = Means::of_runs(&recipe.runs);
             recipe.curve = curve(&recipe.runs);
         }
         if let Some((first, others)) = recipes.split_first_mut() {
@@ -247,7 +247,7 @@ fn default_target(recipes: &[Compared]) -> Option<Target> {
 }
 
 impl Means {
-    fn of(runs: &[Outcome]) -> Self {
+    fn of_runs(runs: &[Outcome]) -> Self {
         let finished: Vec<&Measured> = runs.iter().filter_map(|run| run.state.measured()).collect();
         let over = |value: fn(&Measured) -> Option<f64>| {
             mean(finished.iter().filter_map(|run| value(run)))
@@ -294,7 +294,7 @@ fn curve(runs: &[Outcome]) -> Vec<Point> {
     let finished: Vec<&Measured> = runs.iter().filter_map(|run| run.state.measured()).collect();
     let Some((first, others)) = finished.split_first() else { return Vec::new() };
     let point = |at: &Evaluation| {
-        let found = others.iter().map(|run| run.at(at.step));
+        let found = others.iter().map(|run| run.evaluation_at(at.step));
         let mut all = found.collect::<Option<Vec<Evaluation>>>()?;
         all.push(*at);
         let over = |value: fn(&Evaluation) -> f64| mean(all.iter().map(value)).unwrap_or(f64::NAN);

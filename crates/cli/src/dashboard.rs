@@ -57,7 +57,7 @@ pub(crate) struct Dashboard {
 const CURVES: [(&str, &str); 15] = [
     ("reward/mean", "Reward"),
     ("eval/heldout_accuracy", "Held-out"),
-    ("reward/accuracy", "Accuracy"),
+    ("reward/credit", "Credit"),
     ("loss/entropy", "Entropy"),
     ("rollout/length_mean", "Length"),
     ("rollout/truncated", "Cut off"),
@@ -145,7 +145,7 @@ impl Dashboard {
         self.afterwards.total().max(1) as usize
     }
 
-    /// Goes on to a step, counted from 1. The step's bar begins anew.
+    /// Continues to a step, counted from 1. The step's bar starts over.
     fn turn_to(&mut self, step: Step) {
         (self.step, self.share) = (step, 0);
         self.tell(|renderer| {
@@ -214,7 +214,7 @@ impl Dashboard {
         };
         let steps = self.steps();
         self.tell(|renderer| {
-            // Only `start` changes the label. It begins the count of steps anew.
+            // Only `start` changes the label. It begins the count of steps again.
             renderer.start(steps, 0, None, Some(&label));
             renderer.update_epoch(step.saturating_sub(1) as usize);
         });
@@ -238,7 +238,7 @@ impl Dashboard {
     }
 
     fn answer(&mut self, entry: &str, answer: &Answer) {
-        // A small panel has room for this much beside the other entries. The panel breaks lines itself.
+        // A small panel has room for this much next to the other entries. The panel breaks lines itself.
         let words: Vec<String> = answer.within(160).split_whitespace().map(str::to_owned).collect();
         self.say(entry, &words.join(" "));
     }
@@ -301,7 +301,7 @@ impl Watcher for Dashboard {
 
     fn sampled(&mut self, _: Step, example: &Example) {
         let right = example.score.verdict == Verdict::Right;
-        self.answer(if right { RIGHT } else { WRONG }, &Answer::of(example));
+        self.answer(if right { RIGHT } else { WRONG }, &Answer::of_example(example));
     }
 
     fn example(&mut self, example: &Example) {

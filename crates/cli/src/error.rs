@@ -107,7 +107,7 @@ pub enum ProgramError {
         /// The run's folder.
         run: PathBuf,
     },
-    /// A page would be written beside a run, and something is there that is no page.
+    /// A page would be written next to a run, and something is there that is no page.
     #[error("{} is no ordinary file, so no report is written over it", path.display())]
     NoPage {
         /// The path where the report goes if no other is given.
@@ -296,7 +296,7 @@ impl ProgramError {
                 format!("the other forms are printed: for a file, end the command with > {}", path_word(out))
             }
             ProgramError::NotFinished { run } => {
-                format!("`{}` goes on with it", resume_command(run))
+                format!("`{}` continues it", resume_command(run))
             }
             ProgramError::TooManyRuns => "add --web, or give one run".into(),
             ProgramError::View(ViewError::Listen { .. }) => {
@@ -340,7 +340,7 @@ impl ProgramError {
             ProgramError::NoThreads { .. } => FEW_THREADS.into(),
             ProgramError::Panic(failure) if of_limits(&failure.message) => FEW_THREADS.into(),
             ProgramError::Panic(_) => {
-                "this is a fault of the program: please report it with the command and its input. A run goes on from \
+                "this is a fault of the program: please report it with the command and its input. A run continues from \
                  its last checkpoint with --resume. RUST_BACKTRACE=1 shows where it happened"
                     .into()
             }

@@ -51,7 +51,7 @@ pub struct Inspection {
 
 impl Inspection {
     /// Reads `folder`, but only the names, types and shapes of its weights.
-    pub fn of(folder: &Path) -> Self {
+    pub fn read(folder: &Path) -> Self {
         let mut broken = Vec::new();
         let fields = read(folder, "config.json", &mut broken);
         let generation = read(folder, "generation_config.json", &mut broken);
@@ -119,7 +119,7 @@ impl Inspection {
         inspection
     }
 
-    /// Adds the faults of an adapter beside its model. `folders` are those of both.
+    /// Adds the faults of an adapter next to its model. `folders` are those of both.
     pub fn add_base(&mut self, folders: &Folders) {
         let Some(adapter) = &folders.adapter else { return };
         let mut faults = Vec::new();
@@ -143,7 +143,7 @@ impl Inspection {
         }
         // The weights of a model on the Hub are downloaded only when they are needed.
         if Path::new(&folders.base.name).exists() {
-            faults.extend(Inspection::of(&folders.weights).faults);
+            faults.extend(Inspection::read(&folders.weights).faults);
         }
         for fault in faults {
             if !self.faults.contains(&fault) {
@@ -311,7 +311,7 @@ mod tests {
         }
         let state = File::create_new(folder.path().join("adapter_config.json")).unwrap();
         state.set_len(MAX_BYTES + 1).unwrap();
-        let text = Inspection::of(folder.path()).to_string();
+        let text = Inspection::read(folder.path()).to_string();
         assert!(text.contains("\\u001b[2Jqwen2, a\\nb\\u009b"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
         assert!(text.contains("expected a file of at most 16777216 bytes"), "{text}");

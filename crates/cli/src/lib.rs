@@ -1,7 +1,7 @@
 //! The commands of the program `firebrick`, and their output: lines, bars, tables and figures.
 //!
-//! [`commands`] has the program's commands, one file each. [`compare`] puts runs beside each other, [`inspect`]
-//! describes a model folder, [`terminal`] shows a run while it goes on, and [`Message`] shows an error. The
+//! [`commands`] has the program's commands, one file each. [`compare`] puts runs next to each other, [`inspect`]
+//! describes a model folder, [`terminal`] shows a run while it is running, and [`Message`] shows an error. The
 //! library, the crate `firebrick`, does all the training. It does the same in a program of your own, which may
 //! show its runs with [`terminal::Terminal`] too:
 //!

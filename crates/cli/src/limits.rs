@@ -2,7 +2,7 @@
 
 use std::{env, thread::available_parallelism, time::SystemTime};
 
-use firebrick::wire;
+use firebrick::build;
 
 use crate::ProgramError;
 
@@ -12,7 +12,7 @@ use crate::ProgramError;
 /// # Errors
 /// Fails if the clock is wrong, or a limit is too narrow or too wide.
 pub fn make_ready() -> Result<(), ProgramError> {
-    if wire::date_of(SystemTime::now()).is_none() {
+    if build::date_of(SystemTime::now()).is_none() {
         return Err(ProgramError::Clock);
     }
     check_memory()?;

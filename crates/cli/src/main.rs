@@ -13,7 +13,7 @@ use miette::MietteHandlerOpts;
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return say(&error),
+        Err(error) => return print_usage(&error),
     };
     firebrick_device::keep_panics_quiet();
     // A panic is a fault of the program, or a limit of the system that a library did not expect. It is told as any
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 }
 
 /// Prints the help or the version that was asked for, or what is wrong with the arguments.
-fn say(error: &clap::Error) -> ExitCode {
+fn print_usage(error: &clap::Error) -> ExitCode {
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     // An argument may be the name of a stranger's file. Then colors are the lesser loss.
     let is_plain = |argument: std::ffi::OsString| {

@@ -28,8 +28,8 @@ impl From<&ProgramError> for Message {
     fn from(error: &ProgramError) -> Self {
         match error {
             ProgramError::Library(Error::Recipe(RecipeError::Invalid(fault))) => {
-                let mut message = Message::of(fault);
-                message.more = fault.more.iter().map(Message::of).collect();
+                let mut message = Message::of_fault(fault);
+                message.more = fault.more.iter().map(Message::of_fault).collect();
                 if fault.left > 0 {
                     message.more.push(Message {
                         text: format!("{} more faults are not shown", fault.left),
@@ -52,7 +52,7 @@ impl From<&ProgramError> for Message {
 
 impl Message {
     /// Makes the message of a fault of a recipe.
-    fn of(fault: &Invalid) -> Self {
+    fn of_fault(fault: &Invalid) -> Self {
         let place = fault.label.as_ref().map(|Label { span, words }| {
             let (text, span) = around(&fault.text, span.clone());
             let (text, span) = spelt(&text, span);

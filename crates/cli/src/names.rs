@@ -16,7 +16,7 @@ const VERL: &[(&str, &str)] = &[
     ("loss/kl", "actor/kl_loss"),
     ("loss/policy", "actor/pg_loss"),
     ("reward/mean", "critic/score/mean"),
-    ("rollout/importance_mean", "rollout_is_mean"),
+    ("rollout/tis_weight_mean", "rollout_is_mean"),
     ("rollout/length_max", "response_length/max"),
     ("rollout/length_mean", "response_length/mean"),
     ("rollout/truncated", "response_length/clip_ratio"),

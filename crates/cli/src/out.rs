@@ -27,7 +27,7 @@ impl Out {
     ///
     /// # Errors
     /// When it is a folder or a part of a run's own record, or can't be looked at.
-    pub(crate) fn of(path: &Path) -> Result<Self, ProgramError> {
+    pub(crate) fn at_path(path: &Path) -> Result<Self, ProgramError> {
         // The shell has opened these files, and may want more bytes in them than these.
         let open = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"];
         if open.iter().any(|open| path.starts_with(open)) {
@@ -136,7 +136,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
         let path = |name: &str| folder.join(name);
-        let write = |name: &str| Out::of(&path(name)).and_then(|out| out.write(b"page"));
+        let write = |name: &str| Out::at_path(&path(name)).and_then(|out| out.write(b"page"));
         fs::write(path("file"), "earlier").unwrap();
         for (link, to) in [("link", "file"), ("twice", "link"), ("new", "later"), ("far", "new")] {
             symlink(to, path(link)).unwrap();
@@ -159,7 +159,7 @@ mod tests {
         symlink("/dev/null", path("nothing")).unwrap();
         write("nothing").unwrap();
         assert!(path("nothing").is_symlink());
-        let full = Out::of(Path::new("/dev/full")).and_then(|out| out.write(b"page"));
+        let full = Out::at_path(Path::new("/dev/full")).and_then(|out| out.write(b"page"));
         assert!(full.unwrap_err().to_string().contains("/dev/full"));
     }
 
@@ -185,10 +185,12 @@ mod tests {
             "link",
             "new",
         ] {
-            let refused = Out::of(&path(name)).unwrap_err();
+            let refused = Out::at_path(&path(name)).unwrap_err();
             assert!(matches!(refused, ProgramError::OwnFile { .. }), "{name}: {refused}");
         }
-        assert!(Out::of(&path("a/report.html")).is_ok() && Out::of(&path("run.db")).is_ok());
-        assert!(Out::of(&path("a")).unwrap_err().to_string().contains("it is a folder"));
+        assert!(
+            Out::at_path(&path("a/report.html")).is_ok() && Out::at_path(&path("run.db")).is_ok()
+        );
+        assert!(Out::at_path(&path("a")).unwrap_err().to_string().contains("it is a folder"));
     }
 }

@@ -172,7 +172,7 @@ impl Watcher for Terminal {
 
     fn example(&mut self, example: &Example) {
         self.remember(example);
-        self.answers.push(Answer::of(example));
+        self.answers.push(Answer::of_example(example));
     }
 
     fn finished(&mut self, summary: &Summary) {
@@ -183,7 +183,7 @@ impl Watcher for Terminal {
 /// The columns of a step's line between its number and the time left.
 const COLUMNS: [Column; 11] = [
     Column { heading: "reward", width: 7, rank: 0, cell: |m| fixed(m, "reward/mean", 3) },
-    Column { heading: "accuracy", width: 8, rank: 1, cell: |m| fixed(m, "reward/accuracy", 3) },
+    Column { heading: "credit", width: 8, rank: 1, cell: |m| fixed(m, "reward/credit", 3) },
     Column { heading: "entropy", width: 7, rank: 4, cell: |m| fixed(m, "loss/entropy", 3) },
     Column {
         heading: "clip low",
@@ -220,7 +220,7 @@ const GAP: &str = "  ";
 /// The width of the column of the time left.
 const LEFT: usize = 6;
 
-/// Returns the columns that fit into `room`, beside the `taken` letters and the time left.
+/// Returns the columns that fit into `room`, next to the `taken` letters and the time left.
 fn columns_within(room: Option<usize>, taken: usize) -> Vec<&'static Column> {
     let mut columns: Vec<&Column> = COLUMNS.iter().collect();
     let width = |columns: &[&Column]| {
@@ -241,7 +241,7 @@ const HEADING_EVERY: usize = 20;
 /// The width of an answer if lines may have any length.
 const ANSWER: usize = 200;
 
-/// The number of last steps that the time left is estimated from. Completions get longer as a run goes on, so the
+/// The number of last steps that the time left is estimated from. Completions get longer as a run continues, so the
 /// mean over all steps would promise too early an end.
 const RECENT: usize = 20;
 
@@ -261,13 +261,13 @@ impl Terminal {
     }
 
     fn show(&mut self, step: Step, metrics: &Metrics) -> io::Result<()> {
-        if let Some(loss) = metrics.get("warmup/loss") {
-            let accuracy = metrics.get("warmup/accuracy");
+        if let Some(loss) = metrics.get("sft/loss") {
+            let accuracy = metrics.get("sft/accuracy");
             let accuracy = accuracy
                 .map(|a| format!("   accuracy {}", closing::decimals(a, 3)))
                 .unwrap_or_default();
             let loss = closing::decimals(loss, 4);
-            self.line(&format!("warm-up {step:>6}   loss {loss}{accuracy}"))?;
+            self.line(&format!("SFT     {step:>6}   loss {loss}{accuracy}"))?;
         }
         // A step that sampled nothing has no reward, and is a step too.
         if metrics.get("sampling/groups_kept").is_some() {
@@ -310,7 +310,7 @@ impl Terminal {
         };
         let when = match (step, self.heldout) {
             (0, None) => "before training".to_owned(),
-            (0, Some(_)) => "after the warm-up".to_owned(),
+            (0, Some(_)) => "after SFT".to_owned(),
             _ => format!("after step {step}"),
         };
         self.heldout = Some(accuracy);
@@ -432,7 +432,7 @@ mod tests {
             let mut metrics = Metrics::default();
             for (name, value) in [
                 ("reward/mean", -0.41),
-                ("reward/accuracy", 0.295),
+                ("reward/credit", 0.295),
                 ("loss/entropy", f64::NAN),
                 ("loss/clip_fraction_high", 0.0021),
                 ("rollout/length_mean", 1013.4),
@@ -462,7 +462,7 @@ mod tests {
             lines[..3],
             [
                 "held-out accuracy 0.012 before training",
-                "   step   reward  accuracy  entropy  clip low     high   length  kept/out  tokens/s  rollout   judge  update    left",
+                "   step   reward    credit  entropy  clip low     high   length  kept/out  tokens/s  rollout   judge  update    left",
                 "  1/200   -0.410     0.295      NaN         -  0.00210   1013.4    64/112     12034    1h02m    4 ms   1m01s  33m10s",
             ]
         );
@@ -486,7 +486,7 @@ mod tests {
             before = columns.len();
         }
         let headings: Vec<_> = columns_within(Some(40), 7).iter().map(|c| c.heading).collect();
-        assert_eq!(headings, ["reward", "accuracy"]);
+        assert_eq!(headings, ["reward", "credit"]);
         for text in ["  a note of some words that is too long for a line", "one", ""] {
             let lines = broken(text, 20);
             assert!(lines.iter().all(|line| line.chars().count() <= 20), "{lines:?}");

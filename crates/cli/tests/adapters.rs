@@ -86,7 +86,7 @@ fn greedy(place: &Place, model: &str) -> Value {
 }
 
 #[test]
-fn an_interrupted_run_of_an_adapter_goes_on_beside_a_base_that_was_moved() {
+fn an_interrupted_run_of_an_adapter_continues_beside_a_base_that_was_moved() {
     // The weights are rounded. The adapters beside them stay in f32.
     let place = with_base("qwen2-bf16");
     let kl = "loss.kl={kind=\"k3\",coef=0.1}";
@@ -228,7 +228,7 @@ fn an_adapter_is_trained_on() {
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("is an adapter already"), "{}", outcome.stderr);
 
-    // The weights beside it may be packed, as they may beside a new adapter. A whole model has no such weights.
+    // The base weights may be packed, as they may beside a new adapter. A whole model has no such weights.
     let packed = ["model.base=int8", "train.steps=1"];
     succeed(&place, "packed", &[&[first], &packed[..]].concat());
     let outcome = train(&place, "whole", &packed);

@@ -9,7 +9,7 @@ use place::{Place, assert_same};
 /// Trains the tiny recipe under the name `run`, from a policy that gets some sums right, with one
 /// mini-batch a step and a learning rate from the first step on.
 fn train(place: &Place, run: &str, more: &[&str]) {
-    let common = ["warmup.steps=40", "optim.warmup_steps=0", "train.mini_batch=16"];
+    let common = ["sft.steps=40", "optim.warmup_steps=0", "train.mini_batch=16"];
     place.train_tiny(run, &[&common[..], more].concat()).success();
 }
 

@@ -1,7 +1,7 @@
 //! The program's errors about every kind of bad input. Each error names the file, the place and the remedy, and
 //! nothing panics.
 //!
-//! This command writes the snapshots anew:
+//! This command writes the snapshots again:
 //! `INSTA_UPDATE=always cargo test --release -p firebrick-cli --test bad_input`.
 
 // The messages contain the system's own words, and other systems have other words.
@@ -166,7 +166,7 @@ train:
     train("override of no key", "", "", &["rollout.group_siz=8"]);
     train("override out of range", "", "", &["seed=3", "sampling={ prompts_per_step = 0 }"]);
     train("override inside a value", "", "", &["model.path.folder=8"]);
-    train("fault beside an override", "steps: 1", "steps: 0", &["seed=3"]);
+    train("fault next to an override", "steps: 1", "steps: 0", &["seed=3"]);
     train("duplicate key", "  group_size: 2\n", "  group_size: 2\n  group_size: 4\n", &[]);
     train("duplicate table", "train:\n", "model:\n", &[]);
     let bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nmodel:\n";
@@ -180,7 +180,7 @@ train:
     train("no value", "path: qwen2", "path:", &[]);
     train("no table", "  steps: 1\n", "  steps: 1\n  adaptive:\n", &[]);
     train("truth for a table", "", "", &["train.adaptive=true"]);
-    train("text for a table", "", "", &["sampling.memory=posterior"]);
+    train("text for a table", "", "", &["sampling.curriculum=posterior"]);
     train("tab below a text", "  mini_batch", "\tmini_batch", &[]);
     train("list for a table", "train:\n  steps: 1\n  mini_batch: 2", "train:\n- steps: 1", &[]);
     train("no colon", "model:", "model", &[]);
@@ -261,7 +261,7 @@ fn rewards() {
         ("right below wrong", &["reward.right=-2"]),
         (
             "variance that none exceeds",
-            &["sampling.memory.kind=variance", "reward.right=0.1", "reward.wrong=0"],
+            &["sampling.curriculum.kind=variance", "reward.right=0.1", "reward.wrong=0"],
         ),
     ] {
         let mut arguments = vec!["train", "files.toml"];
@@ -373,7 +373,7 @@ fn models() {
 #[test]
 fn runs() {
     let mut page = Page::new();
-    let tiny = ["train", TINY, "--set", "warmup.steps=2", "--set", "train.steps=2"];
+    let tiny = ["train", TINY, "--set", "sft.steps=2", "--set", "train.steps=2"];
     let resume = [&tiny[..], &["--resume"]].concat();
     page.case("nothing to resume", 2, &resume);
     page.place.succeed(&tiny);

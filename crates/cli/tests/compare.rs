@@ -75,7 +75,7 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
             let evaluations = run["evaluations"].as_array().unwrap();
             let steps: Vec<_> = evaluations.iter().map(|at| at["step"].as_u64().unwrap()).collect();
             assert_eq!(steps, [0, 3, 6]);
-            assert_eq!(evaluations[0]["accuracy"], summary["heldout"]["after_warmup"]);
+            assert_eq!(evaluations[0]["accuracy"], summary["heldout"]["after_sft"]);
             assert_eq!(evaluations[2]["completions"].as_f64(), run["completions"].as_f64());
             let first = evaluations.iter().find(|at| at["accuracy"].as_f64().unwrap() >= 0.1);
             assert_eq!(run["reached"], first.cloned().unwrap_or_default());
@@ -108,8 +108,8 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
         assert!(page.contains(run), "{run}");
     }
 
-    // The second recipe's run began after the warm-up of the first recipe's, and has the result that it has alone.
-    assert!(outcome.stderr.contains("resumed from runs/compare-low-high/warmups/seed17-"));
+    // The second recipe's run began after the SFT of the first recipe's, and has the result that it has alone.
+    assert!(outcome.stderr.contains("resumed from runs/compare-low-high/sft/seed17-"));
     place.succeed(&["train", "high.toml", "--set", "name=alone"]);
     assert_same(&place.result("compare-low-high/high-seed17"), &place.result("alone"));
 
@@ -122,7 +122,7 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
 
 #[test]
 #[cfg(unix)]
-fn a_comparison_that_was_stopped_goes_on() {
+fn a_comparison_that_was_stopped_continues() {
     let place = two_recipes();
     let long = ["--set", "train.steps=12", "--set", "checkpoint.keep=0"];
     let whole = compare(&place, &[&long[..], &["--out", "whole"]].concat());
@@ -175,7 +175,7 @@ fn runs_of_other_settings_are_not_mixed_in() {
 }
 
 #[test]
-fn a_run_that_fails_is_named_and_the_others_go_on() {
+fn a_run_that_fails_is_named_and_the_others_continue() {
     let place = two_recipes();
     let tiny = fs::read_to_string(place.path("low.toml")).unwrap();
     let steps = tiny.replace("prompts_per_step = 4", "prompts_per_step = 16");

@@ -1,4 +1,4 @@
-//! Runs that are killed, interrupted, or find their files damaged. They go on to the same result.
+//! Runs that are killed, interrupted, or find their files damaged. They continue to the same result.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 #![cfg(unix)]
@@ -25,28 +25,22 @@ use rusqlite::Connection;
 const KINDS: [(&str, &[&str]); 8] = [
     ("plain", &["checkpoint.every=3"]),
     ("critic", &["advantage.kind=gae", "train.adaptive={kl_stop=100.0}"]),
-    ("memory", &["sampling.memory.kind=posterior", "train.share_prompts=always"]),
-    ("adapter", &["model.new=", "model.path=base", "model.lora={rank=2}", "warmup.steps=0"]),
+    ("curriculum", &["sampling.curriculum.kind=posterior", "train.share_prompts=always"]),
+    ("adapter", &["model.new=", "model.path=base", "model.lora={rank=2}", "sft.steps=0"]),
     (
         "4-bits",
-        &[
-            "model.new=",
-            "model.path=base",
-            "model.lora={rank=2}",
-            "model.base=int4",
-            "warmup.steps=0",
-        ],
+        &["model.new=", "model.path=base", "model.lora={rank=2}", "model.base=int4", "sft.steps=0"],
     ),
     (
         "ahead",
-        &["rollout.max_staleness=1", "sampling.memory.kind=posterior", "loss.importance_cap=2.0"],
+        &["rollout.max_staleness=1", "sampling.curriculum.kind=posterior", "loss.tis_cap=2.0"],
     ),
     (
         "game",
         &[
             "data.task={kind='guessing',numbers=10}",
-            "environment={kind='guessing',max_turn_tokens=1,max_heard_tokens=8}",
-            "warmup={}",
+            "environment={kind='guessing',max_turn_tokens=1,max_observation_tokens=8}",
+            "sft={}",
         ],
     ),
     ("muon", &["optim.kind=muon", "optim.moments=int8", "loss.kl={kind=\"k3\",coef=0.1}"]),
@@ -100,7 +94,7 @@ fn a_run_that_is_killed_at_any_instant_ends_the_same() {
 /// Returns everything that the database says of completions, except the tokens, which a checkpoint may let go.
 fn sampled(place: &Place, run: &str) -> Vec<String> {
     let store = Connection::open(place.path(&format!("runs/{run}/run.db"))).unwrap();
-    let sql = "SELECT source, step, draw, prompt, completion, text, verdict, shaped, live, \
+    let sql = "SELECT source, step, draw, prompt, completion, text, verdict, reward, in_loss, \
                policy_version, mean_logprob, spread \
                FROM groups JOIN completions USING (group_id) ORDER BY source, step, draw, prompt_id, completion";
     let mut query = store.prepare(sql).unwrap();
@@ -152,7 +146,7 @@ fn judged() -> (Place, [&'static str; 5]) {
         "reward={kind='command',program=['./judge.sh'],time_limit=600.0}",
         "train.steps=3",
         "checkpoint.every=1",
-        "warmup.steps=0",
+        "sft.steps=0",
         // This makes ten lines of the first evaluation. With more samples there are more lines than the judge
         // takes.
         "eval.samples=1",
@@ -228,7 +222,7 @@ fn a_signal_ends_a_run_whose_judge_hangs() {
         // The program promises two seconds, but a machine may be busy.
         assert!(took < Duration::from_secs(6), "{took:?}");
         assert!(!signal("0", judge.trim()), "the judge is left");
-        // The last line is the command that goes on, as it has to be typed.
+        // The last line is the command that continues, as it has to be typed.
         let last = outcome.stderr.trim_end().lines().last().unwrap().trim();
         assert_eq!(last, "firebrick train runs/stopped/recipe.toml --resume");
         fs::remove_file(place.path("wait")).unwrap();
@@ -240,7 +234,7 @@ fn a_signal_ends_a_run_whose_judge_hangs() {
 }
 
 #[test]
-fn a_run_that_rests_goes_on() {
+fn a_run_that_rests_continues() {
     let place = Place::new();
     place.train_tiny("whole", &[]).success();
     let child = spawn(&place, "rested", &[]);
@@ -265,7 +259,7 @@ fn two_programs_do_not_write_one_run() {
     child.wait().unwrap();
 }
 
-/// Each file of the newest checkpoint is damaged in several ways. The run goes on from the checkpoint before, to
+/// Each file of the newest checkpoint is damaged in several ways. The run continues from the checkpoint before, to
 /// the same result.
 #[test]
 fn a_damaged_checkpoint_is_passed_over() {
@@ -301,7 +295,7 @@ fn a_damaged_checkpoint_is_passed_over() {
             if damage == 5 {
                 fs::remove_file(&path).unwrap();
             }
-            // The run notices every damage. It goes on to the end only for some of them, because that takes time.
+            // The run notices every damage. It continues to the end only for some of them, because that takes time.
             let steps = if damage == index % 5 { "train.steps=6" } else { "train.steps=4" };
             let outcome = place.train_tiny("damaged", &[steps, "--resume"]).success();
             // A checkpoint without sums counts as one from before there were sums.
@@ -340,7 +334,7 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
     }
 }
 
-/// The database and its log are damaged in several ways. The run goes on without them, or says what to do.
+/// The database and its log are damaged in several ways. The run continues without them, or says what to do.
 #[test]
 fn a_damaged_database_is_told() {
     let place = Place::new();
@@ -374,7 +368,7 @@ fn a_damaged_database_is_told() {
 fn a_damaged_base_is_not_the_checkpoint_s_fault() {
     let place = Place::new();
     place.fixture("qwen2-f32", "base");
-    let settings = ["model.new=", "model.path=base", "model.lora={rank=2}", "warmup.steps=0"];
+    let settings = ["model.new=", "model.path=base", "model.lora={rank=2}", "sft.steps=0"];
     let train = |more: &[&str]| place.train_tiny("a", &[&settings[..], more].concat());
     train(&["train.steps=1"]).success();
     let weights = place.path("base/model.safetensors");
@@ -389,7 +383,7 @@ fn a_damaged_base_is_not_the_checkpoint_s_fault() {
     train(&["train.steps=2", "--resume"]).success();
 }
 
-/// A run whose checkpoints were removed begins anew, and keeps near its new beginning.
+/// A run whose checkpoints were removed starts over, and keeps near its new beginning.
 #[test]
 fn a_run_without_checkpoints_has_a_reference_of_its_own() {
     let place = Place::new();
@@ -433,16 +427,16 @@ fn a_judge_that_fails_is_no_judge() {
     assert!(place.values("all", "reward/error").iter().sum::<f64>() > 0.0);
     let store = Connection::open(place.path("runs/all/run.db")).unwrap();
     let ask = |sql: &str| store.query_row(sql, [], |row| row.get::<_, f64>(0)).unwrap();
-    let accuracy = "SELECT avg(credit) FROM completions JOIN groups USING (group_id) \
+    let credit = "SELECT avg(credit) FROM completions JOIN groups USING (group_id) \
                     WHERE source = 'train' AND step = 1 AND verdict <> 'error'";
-    assert!((ask(accuracy) - place.values("all", "reward/accuracy")[0]).abs() < 1e-6);
-    let live = "SELECT count(*) FROM completions WHERE verdict = 'error' AND live";
-    assert_eq!(ask(live), 0.0);
+    assert!((ask(credit) - place.values("all", "reward/credit")[0]).abs() < 1e-6);
+    let in_loss = "SELECT count(*) FROM completions WHERE verdict = 'error' AND in_loss";
+    assert_eq!(ask(in_loss), 0.0);
 }
 
-/// Completions of an environment that failed are not taken from the database when it is mended.
+/// Completions of an environment that failed are not taken from the database when it is repaired.
 #[test]
-fn an_environment_that_is_mended_is_asked_again() {
+fn an_environment_that_is_repaired_is_asked_again() {
     let broken = Arc::new(AtomicBool::new(true));
     let fails = broken.clone();
     let games = Games::start(GameOptions {
@@ -453,14 +447,14 @@ fn an_environment_that_is_mended_is_asked_again() {
     let short = ["train.steps=2", "sampling.dynamic=false"];
     let settings = [&game.each_ref().map(String::as_str)[..], &short].concat();
     let place = Place::new();
-    let failed = place.train_tiny("mended", &settings);
+    let failed = place.train_tiny("repaired", &settings);
     assert_eq!(failed.code, Some(1), "{}", failed.stderr);
     assert!(failed.said().contains("could not be judged"), "{}", failed.stderr);
 
     broken.store(false, Ordering::Relaxed);
-    place.train_tiny("mended", &[&settings[..], &["--resume"]].concat()).success();
+    place.train_tiny("repaired", &[&settings[..], &["--resume"]].concat()).success();
     place.train_tiny("whole", &settings).success();
-    assert_same(&place.result("mended"), &place.result("whole"));
+    assert_same(&place.result("repaired"), &place.result("whole"));
 }
 
 /// A step that was done although some conversations failed is done again with the same ones.
@@ -478,7 +472,7 @@ fn tolerated_failures_are_the_same_after_a_crash() {
     let place = Place::new();
     place.train_tiny("a", &settings).success();
     assert!(place.values("a", "reward/error")[2] > 0.0, "no conversation of the last step failed");
-    // An evaluation is made anew, with failures of its own.
+    // An evaluation is made again, with failures of its own.
     let trained = || {
         let mut result = place.result("a");
         result.retain(|(what, _)| what.starts_with("step Some(3): "));
@@ -494,15 +488,15 @@ fn tolerated_failures_are_the_same_after_a_crash() {
 /// Settings of a game that a server plays.
 fn game_of(games: &Games) -> [String; 4] {
     let environment = format!(
-        "environment={{kind='openenv',servers=['{}'],sessions=8,max_turn_tokens=1,max_heard_tokens=16,\
-         reset='{{\"secret\": {{{{ reference }}}}}}',heard='{{{{ observation.message }}}}'}}",
+        "environment={{kind='openenv',servers=['{}'],sessions=8,max_turn_tokens=1,max_observation_tokens=16,\
+         reset='{{\"secret\": {{{{ reference }}}}}}',observation='{{{{ observation.message }}}}'}}",
         games.address()
     );
     [
         environment,
         "data.task={kind='guessing',numbers=10}".into(),
         "model.new.alphabet=0123456789-:<>=?".into(),
-        "warmup={}".into(),
+        "sft={}".into(),
     ]
 }
 
@@ -584,7 +578,7 @@ fn references_that_are_no_answers_are_told() {
             &[
                 "data={train='rows.jsonl',heldout_size=20,columns={prompt='prompt',reference='answer'}}",
                 "model.new.alphabet=0123456789+=",
-                "warmup={}",
+                "sft={}",
                 "reward.kind=gsm8k",
                 "train.steps=1",
             ],
@@ -593,10 +587,10 @@ fn references_that_are_no_answers_are_told() {
     let refused = train(50, "most");
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     let said = refused.said();
-    assert!(said.contains("as answers to their own prompts, such as \"no number\""), "{said}");
+    assert!(said.contains("wrong, such as \"no number\""), "{said}");
     let told = train(4, "some").success().said();
     assert!(
-        told.contains("data.train: the verifier rejects 4 of 40 references as answers"),
+        told.contains("data.train: given the reference itself as the answer, the verifier judges 4 of 40 wrong"),
         "{told}"
     );
 }
@@ -618,7 +612,7 @@ fn a_run_that_is_killed_at_a_write_ends_the_same() {
         return aloud("no strace that may trace: no run was killed at its writes");
     }
     let place = Place::new();
-    let settings = ["warmup.steps=20", "train.steps=3", "checkpoint.every=1", "checkpoint.keep=1"];
+    let settings = ["sft.steps=20", "train.steps=3", "checkpoint.every=1", "checkpoint.keep=1"];
     place.train_tiny("whole", &settings).success();
     let whole = place.result("whole");
     let asked = std::env::var("FIREBRICK_WRITES").ok().and_then(|text| text.parse::<usize>().ok());
@@ -666,7 +660,7 @@ fn said(text: &str) {
 }
 
 #[test]
-fn a_full_disk_says_where_the_run_goes_on() {
+fn a_full_disk_says_where_the_run_continues() {
     let place = Place::new();
     let disk = place.path("disk");
     fs::create_dir(&disk).unwrap();

@@ -124,7 +124,7 @@ fn a_critic_is_warmed_up_in_one_pass() {
 }
 
 #[test]
-fn a_resumed_critic_goes_on_as_if_nothing_had_happened() {
+fn a_resumed_critic_continues_as_if_nothing_had_happened() {
     let place = Place::new();
     for kind in ["critic.kind=head", "critic.kind=separate"] {
         let more = [kind, "critic.warmup_steps=1", "critic.clip=0.2"];
@@ -160,7 +160,7 @@ fn a_separate_critic_of_adapters_has_adapters_of_its_own() {
             "model.lora={rank=2,targets=[\"q_proj\",\"down_proj\"]}",
             "advantage.kind=gae",
             "critic.kind=separate",
-            "warmup={}",
+            "sft={}",
             "rollout.max_completion_tokens=8",
             "reward={kind=\"regex\",pattern=\"e\",matches=true}",
             "optim.warmup_steps=0",
@@ -220,9 +220,9 @@ fn what_makes_no_sense_is_refused_with_a_way_out() {
                 gae,
                 "rollout.group_size=1",
                 "train.mini_batch=4",
-                "sampling={prompts_per_step=4,dynamic=false,memory={kind='posterior'}}",
+                "sampling={prompts_per_step=4,dynamic=false,curriculum={kind='posterior'}}",
             ],
-            "sampling.memory is set, expected only with rollout.group_size above 1",
+            "sampling.curriculum is set, expected only with rollout.group_size above 1",
         ),
         (
             &[gae, "critic.kind=separate", "critic.detach=true"],
@@ -241,7 +241,7 @@ fn what_makes_no_sense_is_refused_with_a_way_out() {
     let outcome = ppo(&place, "late", &["--resume"]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     let flat = outcome.stderr.split_whitespace().collect::<Vec<_>>().join(" ").replace("│ ", "");
-    assert!(flat.contains("late can't go on with advantage.kind = \"gae\" (was"), "{flat}");
+    assert!(flat.contains("late can't continue with advantage.kind = \"gae\" (was"), "{flat}");
     assert!(!flat.contains("critic.kind"), "{flat}");
     assert!(flat.contains("firebrick train runs/late/recipe.toml --resume"), "{flat}");
     succeed(&place, "other", &["train.steps=2"]);
@@ -249,7 +249,7 @@ fn what_makes_no_sense_is_refused_with_a_way_out() {
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("critic.kind"), "{}", outcome.stderr);
 
-    // A run can't go on without the critic that it had.
+    // A run can't continue without the critic that it had.
     let outcome = plain(&["name=other", "--resume"]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("advantage.kind = "), "{}", outcome.stderr);

@@ -43,7 +43,7 @@ fn a_run_is_drawn_at_any_size_and_left_by_a_key() {
 }
 
 #[test]
-fn ctrl_c_ends_a_run_that_is_drawn_and_the_last_line_says_how_to_go_on() {
+fn ctrl_c_ends_a_run_that_is_drawn_and_the_last_line_says_how_to_continue() {
     let place = Place::new();
     let recipe = repository("recipes/ci/tiny.toml");
     let train = format!("train {recipe} --tui --set name=drawn --set train.steps=100000");
@@ -68,10 +68,10 @@ fn lines_and_bars_keep_to_any_width() {
     let place = Place::new();
     let recipe = repository("recipes/ci/tiny.toml");
     for columns in [40, 80, 200] {
-        // The warm-up is long enough to be seen.
-        let train = format!("train {recipe} --set name=w{columns} --set warmup.steps=1500");
+        // SFT is long enough to be seen.
+        let train = format!("train {recipe} --set name=w{columns} --set sft.steps=1500");
         let mut screen = Screen::open(&place, columns, 30, &train);
-        let bar = screen.wait_for("warm-up [");
+        let bar = screen.wait_for("sft [");
         assert_eq!(bar.contains(" left"), columns >= 80, "{columns}:\n{bar}");
         assert_eq!(screen.end(), 0, "{columns} columns");
         let seen = screen.text();

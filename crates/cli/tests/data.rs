@@ -62,7 +62,7 @@ fn rows_are_asked_and_judged_as_they_are_written() {
             r#"{"prompt": "eight", "answer": 8.0}"#,
             r#"{"prompt": "many digits", "answer": 123456789012345678901234567890}"#,
             r#"{"prompt": "a price", "answer": 1.50}"#,
-            r#"{"prompt": [{"role": "user", "content": "go on"},
+            r#"{"prompt": [{"role": "user", "content": "continue"},
                 {"role": "assistant", "content": "The answer is"}], "answer": "is 5"}"#
                 .replace('\n', " ")
                 .as_str(),

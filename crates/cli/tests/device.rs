@@ -97,7 +97,7 @@ fn device_runs_are_equal() {
     let train = |place: &Place, steps: &str, more: &[&str]| {
         // A group that waited for its step was sampled by an older policy, which is no mismatch. The last step of a
         // run evaluates, so all steps do.
-        let fixed = ["warmup.steps=20", "sampling.surplus=drop", "eval.every=1", steps];
+        let fixed = ["sft.steps=20", "sampling.carry_over=false", "eval.every=1", steps];
         let fixed = fixed.iter().flat_map(|set| ["--set", set]);
         let asked = ["train", &recipe, "--device", &device].into_iter().chain(fixed);
         let outcome = place.run(&asked.chain(more.iter().copied()).collect::<Vec<_>>());

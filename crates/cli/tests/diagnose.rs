@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Settings beside `recipes/ci/tiny.toml` for a run that is long enough to learn something.
 const LONGER: &[&str] = &[
     "train.steps=30",
-    "warmup.steps=150",
+    "sft.steps=150",
     "eval.every=10",
     "rollout.group_size=8",
     "sampling.prompts_per_step=8",
@@ -47,13 +47,13 @@ const FAULTS: &[Case<'_>] = &[
     ("still", &["optim.lr=0.0"], "still", &["optim.lr"], &["optim.lr=1e-3"]),
     ("fast", &["optim.lr=0.1"], "too-fast", &["optim.lr"], &["optim.lr=1e-3"]),
     ("diverged", &["optim.lr=1e9"], "skipped", &["optim.lr", "replay"], &["optim.lr=1e-3"]),
-    ("solved", &["warmup.steps=1000"], "too-easy", &["data.task", "digits"], &["warmup.steps=150"]),
+    ("solved", &["sft.steps=1000"], "too-easy", &["data.task", "digits"], &["sft.steps=150"]),
 ];
 
 #[test]
 fn every_fault_has_its_name_and_its_remedy() {
     let place = Place::new();
-    for (name, fault, finding, remedy, mended) in FAULTS {
+    for (name, fault, finding, remedy, repaired) in FAULTS {
         let run = format!("{name}-fault");
         let outcome = place.train_tiny(&run, &[LONGER, fault].concat());
         let found = findings(&place, &run);
@@ -63,9 +63,9 @@ fn every_fault_has_its_name_and_its_remedy() {
         for word in *remedy {
             assert!(found[0].1.contains(word), "{name}: {}", found[0].1);
         }
-        let run = format!("{name}-mended");
-        place.train_tiny(&run, &[LONGER, mended].concat()).success();
-        assert_eq!(findings(&place, &run), [], "{name}, mended");
+        let run = format!("{name}-repaired");
+        place.train_tiny(&run, &[LONGER, repaired].concat()).success();
+        assert_eq!(findings(&place, &run), [], "{name}, repaired");
     }
 }
 
@@ -98,7 +98,7 @@ fn a_model_that_is_asked_wrongly_is_found_out() {
     let taught: &[&str] = &[
         "model.new=",
         "model.path=runs/taught/checkpoints/step-000030",
-        "warmup.steps=0",
+        "sft.steps=0",
         "data.task=",
         "data.train_size=",
         "data.heldout_size=10",
@@ -124,16 +124,16 @@ fn a_model_that_is_asked_wrongly_is_found_out() {
 fn what_is_found_is_told_once_while_the_run_goes_and_in_full_afterwards() {
     let place = Place::new();
     let settings = [LONGER, &["rollout.max_completion_tokens=1"]].concat();
-    let told = |stderr: &str| stderr.matches("are cut off at 1 tokens").count();
+    let told = |stderr: &str| stderr.matches("are cut off at 1 token.").count();
     let stopped = [&settings[..], &["train.steps=20"]].concat();
     assert_eq!(told(&place.train_tiny("a", &stopped).success().stderr), 1);
     // With other settings the finding is told once more.
     let resumed = place.train_tiny("a", &[&settings[..], &["--resume"]].concat()).success();
     assert_eq!(told(&resumed.stderr), 1);
     let text = place.succeed(&["diagnose", "runs/a"]).stdout;
-    assert!(text.contains("runs/a: 30 steps; it ended: all its steps are done"), "{text}");
+    assert!(text.contains("runs/a: finished after 30 steps: all its steps are done"), "{text}");
     assert!(
-        text.contains("1. 100 % of the completions are cut off at 1 tokens. [cut-off]"),
+        text.contains("1. 100 % of the completions are cut off at 1 token. [cut-off]"),
         "{text}"
     );
     assert!(text.contains("step 30:"), "{text}");

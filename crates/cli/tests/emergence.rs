@@ -25,7 +25,7 @@ fn of(step: &Map<String, Value>, name: &str) -> f64 {
 #[test]
 fn phrases_are_counted_and_change_nothing() {
     let place = Place::new();
-    let short = ["warmup.steps=40", "train.steps=3"];
+    let short = ["sft.steps=40", "train.steps=3"];
     train(&place, "plain", &short);
     // The tiny policy writes digits.
     let phrases = ["observe.phrases=[\"1\", \"11\", \"Wait\"]"];
@@ -39,9 +39,8 @@ fn phrases_are_counted_and_change_nothing() {
         assert!(0.0 < share && share < 1.0, "{share}");
         assert_eq!(share, any);
         assert!(of("observe/phrase/11") < share && of("observe/count/1") > share);
-        let accuracy =
-            any * of("observe/accuracy_with") + (1.0 - any) * of("observe/accuracy_without");
-        assert!((accuracy - of("reward/accuracy")).abs() < 1e-9, "{step:?}");
+        let credit = any * of("observe/credit_with") + (1.0 - any) * of("observe/credit_without");
+        assert!((credit - of("reward/credit")).abs() < 1e-9, "{step:?}");
     }
     assert!(place.metrics("plain").iter().flatten().all(|(name, _)| !name.starts_with("observe/")));
 }
@@ -72,7 +71,7 @@ fn length_and_truncation_cost_what_the_recipe_says() {
         let pattern = format!("reward.pattern={pattern}");
         let length = format!("reward.length={{{length}}}");
         let settings = [
-            "warmup.steps=40",
+            "sft.steps=40",
             "train.steps=1",
             "rollout.max_completion_tokens=2",
             "sampling.dynamic=false",

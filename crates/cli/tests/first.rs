@@ -22,7 +22,7 @@ fn a_built_in_recipe_needs_no_clone() {
     for recipe in ["quickstart", "mine.toml"] {
         place.succeed(&["plan", recipe]);
     }
-    let short = ["warmup={}", "train.steps=1", "sampling.prompts_per_step=2", "train.mini_batch=4"];
+    let short = ["sft={}", "train.steps=1", "sampling.prompts_per_step=2", "train.mini_batch=4"];
     let short = ["sampling.dynamic=false", "eval.prompts=2"].iter().chain(&short);
     let set: Vec<&str> = short.flat_map(|set| ["--set", set]).collect();
     let told = place.succeed(&[&["train", "quickstart"], &set[..]].concat()).stderr;

@@ -18,10 +18,10 @@ use std::{
 use place::{Place, repository};
 use serde_json::Value;
 
-/// A script that is killed in the middle of anything has written whole lines, and goes on after the parts that it
+/// A script that is killed in the middle of anything has written whole lines, and continues after the parts that it
 /// had done.
 #[test]
-fn a_killed_measurement_leaves_valid_lines_and_goes_on() {
+fn a_killed_measurement_leaves_valid_lines_and_continues() {
     let card = Card::new();
     for kill in 0..12u64 {
         let out = format!("killed-{kill}");
@@ -32,7 +32,7 @@ fn a_killed_measurement_leaves_valid_lines_and_goes_on() {
         let lines = card.lines(&out);
         assert!(kill < 4 || lines.len() > 4, "{} lines after {kill} kills", lines.len());
     }
-    // The last one goes on from where it was. A machine that went down may even have torn the last line.
+    // The last one continues from where it was. A machine that went down may even have torn the last line.
     let before = ends(&card.lines("killed-11"));
     assert!(before.len() > 2, "{before:?}");
     let mut report = fs::read(card.0.path("killed-11/lines.jsonl")).unwrap();

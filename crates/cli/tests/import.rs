@@ -51,7 +51,7 @@ fn what_no_recipe_has_stays_behind_with_a_remark() {
     place.write("good.yaml", "generator: {n_samples_per_prompt: 4, unheard_of: 1}");
     let outcome = place.succeed(&["recipes", "import", "good.yaml", "trainer.seed=3"]);
     place.write("good.toml", &outcome.stdout);
-    assert!(outcome.stderr.contains("1 are not known"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("unknown: 1"), "{}", outcome.stderr);
     assert!(outcome.stdout.contains("#   generator.unheard_of = 1"), "{}", outcome.stdout);
     assert_eq!(Recipe::load(&place.path("good.toml"), &[]).unwrap().recipe.seed, 3);
 }

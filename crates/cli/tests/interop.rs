@@ -20,9 +20,9 @@ use place::{Place, assert_same, repository};
 
 const SHORT: [&str; 14] = [
     "--set",
-    "warmup.steps=2",
+    "sft.steps=2",
     "--set",
-    "warmup.stop_at=1.0",
+    "sft.stop_at=1.0",
     "--set",
     "sampling.prompts_per_step=4",
     "--set",
@@ -107,7 +107,7 @@ fn interop_a_server_of_openenv_plays_a_run() {
         &servers,
         "environment.sessions=64",
         "environment.reset={\"secret\": {{ reference }}}",
-        "environment.heard={{ observation.message }}",
+        "environment.observation={{ observation.message }}",
     ];
     let train = |name: &str, more: &[&str]| {
         let (recipe, name) = (repository("recipes/guessing.toml"), format!("name={name}"));

@@ -196,11 +196,11 @@ fn a_plan_says_whether_a_recipe_fits() {
     let after = place.run(&["plan", "r.toml", "--memory", "24GiB", "--set", &set]);
     assert_eq!(after.code, Some(0), "{}", after.stdout);
     let never = place.run(&["plan", "r.toml", "--memory", "500MiB"]);
-    assert!(never.stdout.contains("with the smallest batches"), "{}", never.stdout);
+    assert!(never.stdout.contains("the smallest batches still need"), "{}", never.stdout);
     assert!(!never.stdout.contains("model.lora"), "{}", never.stdout);
     // Training all weights does not fit with any batch. Training adapters fits with the smallest batches.
     let adapters = place.run(&["plan", "r.toml", "--memory", "6gib"]).stdout;
-    assert!(adapters.contains("with the smallest batches 9.7"), "{adapters}");
+    assert!(adapters.contains("the smallest batches still need 9.7"), "{adapters}");
     assert!(adapters.contains("set model.lora = { rank = 16 }"), "{adapters}");
     let again = ["plan", "r.toml", "--memory", "6G", "--set", "model.lora.rank=16"];
     let again = place.run(&again).stdout;
@@ -216,21 +216,22 @@ fn a_plan_says_whether_a_recipe_fits() {
     let plan = ["plan", "r.toml", "--memory", "12GiB", "--set", &set[0], "--set", &set[1]];
     place.succeed(&[&plan[..], &["--set", &set[2]]].concat());
     // The words of an environment need room as well, and are no part of that length.
-    let heard = ["environment.kind=calculator", "environment.max_heard_tokens=8192"];
+    let observed = ["environment.kind=calculator", "environment.max_observation_tokens=8192"];
     let talking = |more: &[&'static str]| {
-        let plan = ["plan", "r.toml", "--memory", "1000GiB", "--set", heard[0], "--set", heard[1]];
+        let plan =
+            ["plan", "r.toml", "--memory", "1000GiB", "--set", observed[0], "--set", observed[1]];
         place.run(&[&plan[..], more].concat())
     };
     let fit = talking(&["--fit"]).stdout;
     assert!(fit.starts_with("rollout.max_completion_tokens = 24064 is"), "{fit}");
-    assert!(fit.contains("beside 8,192 tokens of an environment"), "{fit}");
+    assert!(fit.contains("in addition to 8,192 tokens of an environment"), "{fit}");
     assert_eq!(talking(&["--set", "rollout.max_completion_tokens=24064"]).code, Some(0));
     // A run whose completions fill the context does not begin.
     let refused = talking(&["--set", "rollout.max_completion_tokens=24576"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stdout);
     assert!(
         refused.said().contains("completions of 32768 tokens leave no room")
-            && refused.said().contains("environment.max_heard_tokens"),
+            && refused.said().contains("environment.max_observation_tokens"),
         "{}",
         refused.stderr
     );
@@ -286,7 +287,7 @@ fn recipes_fit_the_cards_that_they_name() {
         for (device, needed) in [("vulkan:0", by_vulkan), ("cuda:0", by_cuda)] {
             let outcome = place.run(&["plan", name, "--memory", memory, "--device", device]);
             assert_eq!(outcome.code, Some(0), "{name}: {}{}", outcome.stdout, outcome.stderr);
-            let said = format!("{needed} GiB are needed");
+            let said = format!("needs {needed} GiB (peak");
             assert!(outcome.stdout.contains(&said), "{name} on {device}: {}", outcome.stdout);
             assert!(header.contains(needed), "{name} says another number for {device}");
         }
@@ -321,7 +322,7 @@ fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
         let plan = ["plan", &built_in, "--memory", memory, "--device", "cuda:0"];
         let outcome = place.run(&plan);
         assert_eq!(outcome.code, Some(i32::from(!fits)), "{}{}", outcome.stdout, outcome.stderr);
-        assert!(outcome.stdout.contains(&format!("{needed} are needed")), "{}", outcome.stdout);
+        assert!(outcome.stdout.contains(&format!("needs {needed} (peak")), "{}", outcome.stdout);
         let header = fs::read_to_string(&path).unwrap();
         assert!(header.contains(needed.trim_end_matches(" GiB")), "{name} says another number");
     }
@@ -337,7 +338,7 @@ fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
         let dtype = format!("model.dtype={dtype}");
         let plan = ["plan", path, "--memory", "24GB", "--device", device, "--set", &dtype];
         let said = place.run(&plan).stdout;
-        assert!(said.contains(&format!("{needed} are needed")), "{device} {dtype}: {said}");
+        assert!(said.contains(&format!("needs {needed} (peak")), "{device} {dtype}: {said}");
         assert_eq!(said.contains("(assumed"), assumed, "{device} {dtype}: {said}");
     }
     // Memory is not all that a model needs: through Vulkan its embedding is larger than a tensor may be.

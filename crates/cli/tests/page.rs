@@ -69,7 +69,7 @@ fn a_report_is_read_in_a_browser() {
 fn write_what_is_hostile(store: &Connection) {
     let group: i64 = store
         .query_row(
-            "SELECT group_id FROM groups WHERE source = 'train' AND fate <> 'kept'",
+            "SELECT group_id FROM groups WHERE source = 'train' AND status <> 'kept'",
             [],
             |row| row.get(0),
         )
@@ -203,8 +203,8 @@ fn links_open_what_they_were_taken_from(browser: &mut Browser, report: &str, sto
 }
 
 fn tokens_are_shaded(browser: &mut Browser, report: &str, store: &Connection) {
-    browser.open(&format!("{report}#completions?sort=longest&fate=kept"));
-    found(browser, store, "fate = 'kept'");
+    browser.open(&format!("{report}#completions?sort=longest&status=kept"));
+    found(browser, store, "status = 'kept'");
     browser.click("#rows > tr:first-child .verdict");
     browser.wait("document.querySelector('.shade select')?.value", "nothing");
     for shade in ["log-probability", "ratio", "entropy"] {
@@ -270,7 +270,7 @@ fn a_page_follows_a_run_and_nobody_else() {
     let place = Place::new();
     place.train_tiny("going", &[]).success();
     let store = Connection::open(place.path("runs/going/run.db")).unwrap();
-    // A run that goes on has not ended.
+    // A run that is running has not ended.
     store.execute("DELETE FROM info WHERE key = 'ended'", []).unwrap();
     let (mut watching, address) = watch(&place, "runs/going");
 
@@ -295,7 +295,7 @@ fn a_page_follows_a_run_and_nobody_else() {
     store.execute("INSERT INTO info VALUES ('ended', 'steps')", []).unwrap();
     browser.wait(
         "document.querySelector('#status').textContent",
-        "step 7 of 6; it ended: all its steps are done",
+        "finished at step 7 of 6: all its steps are done",
     );
     assert_eq!(browser.errors(), [""; 0]);
 
@@ -313,11 +313,11 @@ fn a_page_follows_a_run_and_nobody_else() {
 fn take_a_step(store: &Connection) {
     let step = "BEGIN;
         INSERT INTO metrics SELECT step + 1, name, value FROM metrics WHERE step = 6 AND name NOT LIKE 'eval/%';
-        INSERT INTO groups (source, step, draw, policy_step, prompt_id, prompt, reference, spread, fate)
-            SELECT source, step + 1, draw, policy_step, prompt_id, prompt, reference, spread, fate
+        INSERT INTO groups (source, step, draw, policy_step, prompt_id, prompt, reference, spread, status)
+            SELECT source, step + 1, draw, policy_step, prompt_id, prompt, reference, spread, status
             FROM groups WHERE step = 6 AND source = 'train';
-        INSERT INTO completions (group_id, completion, text, tokens, finish, verdict, extracted, shaped, live)
-            SELECT new.group_id, completion, text, tokens, finish, verdict, extracted, shaped, live
+        INSERT INTO completions (group_id, completion, text, tokens, finish, verdict, extracted, reward, in_loss)
+            SELECT new.group_id, completion, text, tokens, finish, verdict, extracted, reward, in_loss
             FROM completions JOIN groups AS old USING (group_id)
             JOIN groups AS new ON new.step = 7 AND new.draw = old.draw WHERE old.step = 6 AND old.source = 'train';
         COMMIT;";
@@ -397,8 +397,8 @@ fn pictures_of_a_report_are_taken() {
         browser.open(&report);
         browser.wait("document.querySelectorAll('#rows td.step').length > 0", true);
         fs::write(to.join(format!("{name}-top.png")), browser.picture()).unwrap();
-        browser.open(&format!("{report}#completions?fate=kept"));
-        browser.wait("document.querySelector('[name=fate]').value", "kept");
+        browser.open(&format!("{report}#completions?status=kept"));
+        browser.wait("document.querySelector('[name=status]').value", "kept");
         browser.click("#rows > tr:first-child .verdict");
         browser.wait("document.querySelectorAll('.panel').length", 1);
         // If the run kept no tokens, there is nothing to choose.

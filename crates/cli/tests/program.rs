@@ -93,11 +93,11 @@ fn a_seed_makes_a_run() {
             "stopped_because"
         ]
     );
-    assert_eq!(keys(&summary["heldout"]), ["initial", "after_warmup", "final"]);
+    assert_eq!(keys(&summary["heldout"]), ["initial", "after_sft", "final"]);
     assert_eq!(keys(&summary["completions"]), ["generated", "trained"]);
     assert_eq!(
         keys(&summary["seconds"]),
-        ["warmup", "rollout", "reward", "update", "eval", "checkpoint", "total"]
+        ["sft", "rollout", "reward", "update", "eval", "checkpoint", "total"]
     );
     assert_eq!(keys(&summary["tokens_per_second"]), ["rollout", "update"]);
     assert_eq!((&summary["steps"], &summary["stopped_because"]), (&6.into(), &"steps".into()));
@@ -141,7 +141,7 @@ fn a_run_of_a_recipe_in_yaml() {
 
 /// In this case the file's name says nothing about the run, but its folder does.
 #[test]
-fn a_run_goes_on_by_the_recipe_in_its_folder() {
+fn a_run_continues_by_the_recipe_in_its_folder() {
     let place = Place::new();
     let tiny = std::fs::read(repository("recipes/ci/tiny.toml")).unwrap();
     place.write("y.toml", tiny);
@@ -225,7 +225,7 @@ struct Moment {
     milliseconds: u64,
 }
 
-/// The moments are before the first checkpoint, in the warm-up after it, between steps, and in steps.
+/// The moments are before the first checkpoint, in SFT after it, between steps, and in steps.
 const MOMENTS: [Moment; 6] = [
     Moment {
         begun: |place, run| place.path(&format!("runs/{run}/run.db")).exists(),
@@ -273,10 +273,10 @@ fn killed_and_resumed(place: &Place, name: &str, more: &[&str]) {
 }
 
 #[test]
-fn a_killed_run_goes_on_as_if_nothing_had_happened() {
+fn a_killed_run_continues_as_if_nothing_had_happened() {
     let place = Place::new();
     succeed(&place, "whole", &LONG);
-    let carried = values(&place, "whole", "sampling/groups_carried");
+    let carried = values(&place, "whole", "sampling/groups_carried_over");
     let after_checkpoint = carried.iter().skip(2).step_by(2).sum::<f64>();
     assert!(after_checkpoint > 0.0, "no checkpoint has to keep a surplus group: {carried:?}");
     killed_and_resumed(&place, "killed", &LONG);
@@ -305,7 +305,7 @@ fn ctrl_c_ends_a_run_at_once() {
     let place = Place::new();
     succeed(&place, "whole", &LONG);
     let resume: Vec<&str> = LONG.into_iter().chain(["--resume"]).collect();
-    // The run is interrupted in the warm-up, and then between two checkpoints of the recipe.
+    // The run is interrupted in SFT, and then between two checkpoints of the recipe.
     for (more, moment, step) in [(&LONG[..], &MOMENTS[1], 0..1), (&resume, &MOMENTS[3], 2..20)] {
         let outcome = stop_at(&place, "stopped", more, moment, interrupt).unwrap();
         assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
@@ -320,15 +320,15 @@ fn ctrl_c_ends_a_run_at_once() {
     assert_same(&place.result("whole"), &place.result("stopped"));
 }
 
-/// The measurement that ends the warm-up is not lost if the run is interrupted in the step of the measurement.
+/// The measurement that ends SFT is not lost if the run is interrupted in the step of the measurement.
 /// Here this is the first step. A long evaluation before it gives the time to interrupt.
 #[test]
 #[cfg(unix)]
-fn ctrl_c_in_the_last_step_of_the_warm_up() {
+fn ctrl_c_in_the_last_step_of_sft() {
     let place = Place::new();
     let more = [
-        "warmup.stop_at=0.0",
-        "warmup.every=1",
+        "sft.stop_at=0.0",
+        "sft.every=1",
         "eval.samples=2000",
         "train.steps=1",
         "sampling.max_rounds=1",
@@ -350,7 +350,7 @@ fn ctrl_c_in_the_last_step_of_the_warm_up() {
 }
 
 #[test]
-fn a_resumed_run_may_change_how_it_goes_on() {
+fn a_resumed_run_may_change_how_it_continues() {
     let place = Place::new();
     succeed(&place, "a", &["train.steps=2"]);
     let outcome = succeed(&place, "a", &["train.steps=3", "optim.lr=0.5", "--resume"]);
@@ -367,10 +367,10 @@ fn a_resumed_run_may_change_how_it_goes_on() {
 #[test]
 fn every_variant_of_the_loop_runs() {
     let place = Place::new();
-    let short = ["warmup.steps=40", "train.steps=2", "checkpoint.every=100"];
+    let short = ["sft.steps=40", "train.steps=2", "checkpoint.every=100"];
     for (index, variant) in [
         &["sampling.dynamic=false"][..],
-        &["sampling.surplus=drop", "sampling.max_rounds=0"],
+        &["sampling.carry_over=false", "sampling.max_rounds=0"],
         &["loss.clip_ratio_high=0.2"],
         &["loss.aggregation=prompt_mean"],
         &["loss.aggregation=sequence_mean"],
@@ -413,7 +413,7 @@ fn every_variant_of_the_loop_runs() {
 }
 
 #[test]
-fn an_epoch_counts_what_is_drawn_and_goes_on_where_it_was() {
+fn an_epoch_counts_what_is_drawn_and_continues_where_it_was() {
     let place = Place::new();
     // Half of 80 prompts at four per step would make ten steps, if no group were filtered.
     let epoch = ["train.epochs=0.5", "train.steps=30", "checkpoint.every=1"];
@@ -431,7 +431,7 @@ fn an_epoch_counts_what_is_drawn_and_goes_on_where_it_was() {
 #[cfg(unix)]
 fn a_program_of_the_user_s_own_judges() {
     let place = Place::new();
-    let short = ["warmup={}", "train.steps=2", "sampling.dynamic=false"];
+    let short = ["sft={}", "train.steps=2", "sampling.dynamic=false"];
     let judge = |script: &str| format!("reward.program=['sh','-c','{script}']");
     // This judge likes completions of more than five characters, and knows neither the sum nor its end.
     let script = "while read -r line; do id=${line#*:}; id=${id%%,*}; \
@@ -439,7 +439,7 @@ fn a_program_of_the_user_s_own_judges() {
                   echo \"{\\\"id\\\": $id, \\\"score\\\": $s}\"; done";
     let judged = ["reward.kind=command", "reward.processes=2", &judge(script)];
     succeed(&place, "judged", &[&short[..], &judged].concat());
-    assert!(values(&place, "judged", "reward/accuracy").iter().all(|mean| *mean >= 0.25));
+    assert!(values(&place, "judged", "reward/credit").iter().all(|mean| *mean >= 0.25));
     assert_eq!(values(&place, "judged", "reward/error"), [0.0, 0.0]);
 
     // A judge that fails now and then is reported once, and its failures are counted.
@@ -462,7 +462,7 @@ fn a_program_of_the_user_s_own_judges() {
     assert_eq!(outcome.stderr.matches("is given up").count(), 1, "{}", outcome.stderr);
     assert!(outcome.stderr.contains("exit status: 7; its stderr ended with: no idea"));
 
-    // The steps before the failure are saved, so the run can go on with a judge that works.
+    // The steps before the failure are saved, so the run can continue with a judge that works.
     let late = "read -r line || exit; id=${line#*:}; id=${id%%,*}; [ $id -gt 20 ] && exit 7; \
                 echo \"{\\\"id\\\": $id, \\\"score\\\": 1}\"";
     let late = format!("while :; do {late}; done");
@@ -504,7 +504,7 @@ fn the_cap_on_sampling_ends_a_step_as_the_recipe_says() {
 fn a_step_that_failed_at_the_cap_can_be_done_again() {
     let place = Place::new();
     succeed(&place, "whole", &[]);
-    let carried = values(&place, "whole", "sampling/groups_carried");
+    let carried = values(&place, "whole", "sampling/groups_carried_over");
     let step = carried.iter().rposition(|&groups| groups > 0.0).unwrap();
     let steps = format!("train.steps={step}");
     succeed(&place, "failed", &[&steps]);
@@ -518,10 +518,10 @@ fn a_step_that_failed_at_the_cap_can_be_done_again() {
     assert!(place.result("whole")[1] == place.result("failed")[1]);
 }
 
-/// Without held-out prompts no evaluation comes between the warm-up and the first step, so only the
+/// Without held-out prompts no evaluation comes between SFT and the first step, so only the
 /// step itself can tell the engine of the new weights.
 #[test]
-fn the_first_rollout_is_the_warmed_up_policy_s() {
+fn the_first_rollout_is_the_policy_s_after_sft() {
     let place = Place::new();
     place.write("one.jsonl", "{\"question\": \"1+1?\", \"answer\": \"#### 2\"}\n");
     let recipe = repository("recipes/gsm8k-tiny.toml");
@@ -530,7 +530,7 @@ fn the_first_rollout_is_the_warmed_up_policy_s() {
     for set in [
         "name=unseen",
         "data.train=one.jsonl",
-        "warmup.steps=5",
+        "sft.steps=5",
         "sampling={prompts_per_step=4,dynamic=false}",
         "rollout.max_completion_tokens=8",
         "train.steps=1",
@@ -600,10 +600,10 @@ fn a_run_that_learns_nothing_says_why_and_ends() {
     }
 }
 
-/// A model is saved in the format it came in, which rounds its weights. A run that went on from the rounded
+/// A model is saved in the format it came in, which rounds its weights. A run that continued from the rounded
 /// weights would be another run.
 #[test]
-fn a_run_of_a_bf16_model_goes_on_from_what_it_trained() {
+fn a_run_of_a_bf16_model_continues_from_what_it_trained() {
     let place = Place::new();
     let recipe = repository("recipes/gsm8k-tiny.toml");
     let model = format!("model.path={}", repository("tests/fixtures/qwen2-bf16"));
@@ -616,7 +616,7 @@ fn a_run_of_a_bf16_model_goes_on_from_what_it_trained() {
             &data,
             &name,
             &steps,
-            "warmup.steps=3",
+            "sft.steps=3",
             "rollout.max_completion_tokens=8",
             // Some completions of random weights have an e, and some have none.
             "reward={kind=\"regex\",pattern=\"e\",matches=true}",
@@ -693,7 +693,7 @@ fn a_reward_model_judges_alone_and_as_a_part() {
             &reward,
             "train.steps=2",
             "rollout.max_completion_tokens=8",
-            "warmup={}",
+            "sft={}",
         ] {
             arguments.extend(["--set".to_owned(), set.to_owned()]);
         }

@@ -1,4 +1,4 @@
-//! Sampling in whole runs: the forms of dynamic sampling, and the prompt memory.
+//! Sampling in whole runs: the forms of dynamic sampling, and the curriculum.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -22,8 +22,8 @@ fn sum(place: &Place, run: &str, metric: &str) -> f64 {
     place.values(run, metric).iter().sum()
 }
 
-const VARIANCE: &str = "sampling.memory.kind=variance";
-const POSTERIOR: &str = "sampling.memory.kind=posterior";
+const VARIANCE: &str = "sampling.curriculum.kind=variance";
+const POSTERIOR: &str = "sampling.curriculum.kind=posterior";
 
 #[test]
 fn a_memory_passes_over_prompts_before_they_are_paid_for() {
@@ -37,7 +37,7 @@ fn a_memory_passes_over_prompts_before_they_are_paid_for() {
         assert_eq!(total("sampling/completions_skipped"), (skipped - put_back) * 4.0);
         // The first step knows nothing. In the end every prompt was sampled.
         assert_eq!(place.values(name, "sampling/skipped")[0], 0.0);
-        assert_eq!(*place.values(name, "sampling/memory_prompts").last().unwrap(), 20.0);
+        assert_eq!(*place.values(name, "sampling/curriculum_prompts").last().unwrap(), 20.0);
         for step in &steps {
             let of_posterior = step.contains_key("sampling/spread_brier");
             assert_eq!(of_posterior, name == "posterior", "{step:?}");
@@ -58,14 +58,14 @@ fn a_skipped_prompt_is_tried_again() {
         "train.steps=12",
     ];
     let with = |more: &[&'static str]| [&hopeless[..], more].concat();
-    succeed(&place, "expire", &with(&[VARIANCE, "sampling.memory.expire=3"]));
+    succeed(&place, "expire", &with(&[VARIANCE, "sampling.curriculum.expire=3"]));
     assert!(sum(&place, "expire", "sampling/expired") > 0.0);
-    succeed(&place, "never", &with(&[VARIANCE, "sampling.memory.expire=0"]));
+    succeed(&place, "never", &with(&[VARIANCE, "sampling.curriculum.expire=0"]));
     assert_eq!(sum(&place, "never", "sampling/expired"), 0.0);
     for (name, more) in [
         ("never", &[][..]),
-        ("lost", &with(&[POSTERIOR, "sampling.memory.explore=0.0"])),
-        ("explore", &with(&[POSTERIOR, "sampling.memory.explore=1.0"])),
+        ("lost", &with(&[POSTERIOR, "sampling.curriculum.explore=0.0"])),
+        ("explore", &with(&[POSTERIOR, "sampling.curriculum.explore=1.0"])),
     ] {
         if !more.is_empty() {
             succeed(&place, name, more);
@@ -91,22 +91,26 @@ fn options_of_the_memory_change_what_is_passed_over() {
     };
     let variance = saved("variance", &[VARIANCE]);
     // This skips every prompt that has a record, unless half of its completions were right.
-    assert!(saved("most", &[VARIANCE, "sampling.memory.min_variance=0.99"]) > variance);
+    assert!(saved("most", &[VARIANCE, "sampling.curriculum.min_variance=0.99"]) > variance);
     let none = saved(
         "none",
-        &[VARIANCE, "sampling.memory.skip_fraction_trigger=0", "sampling.memory.refill_fraction=1"],
+        &[
+            VARIANCE,
+            "sampling.curriculum.skip_fraction_trigger=0",
+            "sampling.curriculum.refill_fraction=1",
+        ],
     );
     assert_eq!(none, 0.0);
     let posterior = saved("posterior", &[POSTERIOR]);
     assert!(
-        saved("strict", &[POSTERIOR, "sampling.memory.min_spread_probability=0.8"]) > posterior
+        saved("strict", &[POSTERIOR, "sampling.curriculum.min_spread_probability=0.8"]) > posterior
     );
-    assert_eq!(saved("lax", &[POSTERIOR, "sampling.memory.min_spread_probability=0"]), 0.0);
-    let forgetful = saved("forgetful", &[POSTERIOR, "sampling.memory.half_life=0.1"]);
+    assert_eq!(saved("lax", &[POSTERIOR, "sampling.curriculum.min_spread_probability=0"]), 0.0);
+    let forgetful = saved("forgetful", &[POSTERIOR, "sampling.curriculum.half_life=0.1"]);
     assert_ne!(forgetful, posterior);
 }
 
-/// If its groups are not refilled, a step lacks the prompts that the memory left out.
+/// If its groups are not refilled, a step lacks the prompts that the curriculum left out.
 #[test]
 fn a_step_is_smaller_by_what_was_skipped() {
     let place = Place::new();
@@ -146,17 +150,17 @@ fn a_resumed_run_remembers() {
     std::fs::remove_file(place.path(memory)).unwrap();
     let outcome = run(&place, "variance-stopped", &resume);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    assert!(outcome.said().contains("is missing: state.json beside it expects a memory of 20"));
+    assert!(outcome.said().contains("is missing: state.json next to it expects a memory of 20"));
     succeed(&place, "short", &["train.steps=1", VARIANCE]);
     let short = "runs/short/checkpoints/step-000001/trainer/prompts.safetensors";
     std::fs::copy(place.path(short), place.path(memory)).unwrap();
     let outcome = run(&place, "variance-stopped", &resume);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    assert!(outcome.said().contains("but state.json beside it expects 20"));
+    assert!(outcome.said().contains("but state.json next to it expects 20"));
 }
 
 #[test]
-fn a_step_ended_by_the_cap_leaves_no_memory() {
+fn a_step_ended_by_the_cap_leaves_no_history() {
     let place = Place::new();
     let short = ["train.steps=4", "sampling.prompts_per_step=16", POSTERIOR];
     let with = |more: &[&'static str]| [&short[..], more].concat();

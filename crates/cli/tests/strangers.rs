@@ -100,7 +100,7 @@ fn nothing_that_a_run_holds_is_obeyed() {
     let texts = ["info.value", "events.text", "groups.prompt", "groups.reference"];
     let of_completions = ["completions.text", "completions.extracted", "completions.parts"];
     // Words that the program knows are the last, because it shows less of a run where it does not know them.
-    let words = ["groups.source", "groups.fate", "completions.verdict", "completions.finish"];
+    let words = ["groups.source", "groups.status", "completions.verdict", "completions.finish"];
     let names = ["metrics.name"];
     for columns in [&texts[..], &of_completions, &names, &words] {
         poison(&place.path(&run), columns);
@@ -299,7 +299,7 @@ fn a_record_that_is_taken_away_ends_the_run() {
         if !replaced {
             let steps = format!("train.steps={}", place.newest("a").unwrap() + 1);
             let resumed = place.train_tiny("a", &[&steps, "--resume"]).success();
-            assert!(resumed.said().contains("the record begins anew"), "{}", resumed.stderr);
+            assert!(resumed.said().contains("the record starts over"), "{}", resumed.stderr);
         }
     }
 }

@@ -7,17 +7,17 @@ mod place;
 use place::Place;
 use rusqlite::Connection;
 
-/// A later step trains on a group that was put aside, and on the group's completions.
+/// A later step trains on a group that was carried over, and on the group's completions.
 #[test]
 fn groups_of_an_earlier_step_are_trained_on_too() {
     let place = Place::new();
     place.train_tiny("a", &["sampling.prompts_per_step=2", "train.steps=12"]).success();
-    let carried: f64 = place.values("a", "sampling/groups_carried").iter().sum();
-    assert!(carried > 0.0, "no group was put aside and used: the test shows nothing");
+    let carried: f64 = place.values("a", "sampling/groups_carried_over").iter().sum();
+    assert!(carried > 0.0, "no group was carried over and used: the test shows nothing");
     let database = Connection::open(place.path("runs/a/run.db")).unwrap();
-    let count = |fate: &str| -> f64 {
-        let sql = "SELECT count(DISTINCT group_id) FROM groups JOIN trained USING (group_id) WHERE fate = ?1";
-        database.query_row(sql, [fate], |row| row.get(0)).unwrap()
+    let count = |status: &str| -> f64 {
+        let sql = "SELECT count(DISTINCT group_id) FROM groups JOIN trained USING (group_id) WHERE status = ?1";
+        database.query_row(sql, [status], |row| row.get(0)).unwrap()
     };
     assert_eq!(count("surplus"), carried);
     assert_eq!(count("kept") + carried, 2.0 * 12.0);

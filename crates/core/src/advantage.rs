@@ -15,7 +15,7 @@ use crate::RewardedGroup;
 ///
 /// impl AdvantageEstimator for Shifted {
 ///     fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
-///         let of_group = |group: &RewardedGroup| group.shaped().map(|reward| reward - 0.5).collect();
+///         let of_group = |group: &RewardedGroup| group.shaped_rewards().map(|reward| reward - 0.5).collect();
 ///         groups.iter().map(|group| Advantages::PerCompletion(of_group(group))).collect()
 ///     }
 /// }
@@ -26,8 +26,8 @@ use crate::RewardedGroup;
 )]
 pub trait AdvantageEstimator: Send + Sync {
     /// Returns one entry per group of the step, in the groups' order. An estimator uses the shaped rewards
-    /// ([`RewardedGroup::shaped`]), also those of completions that are out of the loss. The numbers are finite if
-    /// the rewards are.
+    /// ([`RewardedGroup::shaped_rewards`]), also those of completions that are out of the loss. The numbers are finite
+    /// if the rewards are.
     fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages>;
 }
 

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Outcome, TokenId, Version};
 
-/// The tokens behind a prompt: the policy's own tokens, and in a conversation also the tokens that the policy was
-/// told.
+/// The tokens behind a prompt: the policy's own tokens, and in a conversation also the tokens of the environment's
+/// observations.
 ///
 /// `tokens`, `mask` and `logprobs` have one entry per token. The constructors ensure this; other crates cannot
 /// write the struct out by hand.
@@ -13,9 +13,9 @@ use crate::{Outcome, TokenId, Version};
 /// ```
 /// use firebrick_core::{Completion, FinishReason};
 ///
-/// // The policy asks a calculator, hears the answer, and ends.
+/// // The policy asks a calculator, observes the answer, and ends.
 /// let mut turns = Completion::written(vec![7, 8], vec![-0.1, -0.2], FinishReason::Stop);
-/// turns.hear(&[40, 41, 42]);
+/// turns.observe(&[40, 41, 42]);
 /// turns.write(&[9], &[-0.3]);
 /// assert_eq!(turns.tokens, [7, 8, 40, 41, 42, 9]);
 /// assert_eq!(turns.mask, [true, true, false, false, false, true]);
@@ -84,8 +84,8 @@ impl Completion {
         self.mask.resize(self.tokens.len(), true);
     }
 
-    /// Appends tokens that the policy was told.
-    pub fn hear(&mut self, tokens: &[TokenId]) {
+    /// Appends tokens of an observation, which the policy reads.
+    pub fn observe(&mut self, tokens: &[TokenId]) {
         self.tokens.extend(tokens);
         self.logprobs.resize(self.tokens.len(), 0.0);
         self.mask.resize(self.tokens.len(), false);
@@ -184,7 +184,7 @@ mod tests {
         let stored = Stored::from(completion.clone());
         assert!(stored.mask.is_none());
         assert_eq!(Completion::try_from(stored).unwrap(), completion);
-        completion.hear(&[3]);
+        completion.observe(&[3]);
         let stored = Stored::from(completion.clone());
         assert_eq!(stored.mask.as_deref(), Some(&[true, true, false][..]));
         assert_eq!(Completion::try_from(stored).unwrap(), completion);

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Prompt;
 
-/// A partner that a policy talks with: a game, a tool, a simulated user. The policy takes a turn and hears the
-/// reply, until the episode is over.
+/// A partner that a policy talks with: a game, a tool, a simulated user. The policy takes a turn and observes
+/// the reply, until the episode is over.
 ///
 /// All completions of a group begin an episode of the same prompt, and they are compared with each other. So an
 /// episode may depend only on its prompt and on the policy's words. It must not depend on a clock, nor on any
@@ -26,11 +26,11 @@ use crate::Prompt;
 /// }
 ///
 /// impl Episode for Told {
-///     fn step(&mut self, said: &str) -> Result<Reply, EnvironmentFailed> {
+///     fn step(&mut self, action: &str) -> Result<Reply, EnvironmentFailed> {
 ///         self.0 += 1;
 ///         Ok(match self.0 {
-///             3 => Reply::over(said, 1.0),
-///             _ => Reply::heard(said),
+///             3 => Reply::over(action, 1.0),
+///             _ => Reply::observation(action),
 ///         })
 ///     }
 /// }
@@ -59,7 +59,7 @@ pub trait Episode: Send {
     /// # Errors
     /// Fails if the environment fails. The policy's words are never a reason: a move against the rules gets a
     /// reply too.
-    fn step(&mut self, said: &str) -> Result<Reply, EnvironmentFailed>;
+    fn step(&mut self, action: &str) -> Result<Reply, EnvironmentFailed>;
 
     /// Returns the words that the episode began with, if the prompt was made from one of the environment's own
     /// tasks. The policy has read them in its prompt.
@@ -72,7 +72,7 @@ pub trait Episode: Send {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
     /// The words that the policy reads before its next turn.
-    pub heard: String,
+    pub observation: String,
     /// The reward of this turn, any finite number; `None` if the environment gives no reward.
     pub reward: Option<f32>,
     /// True if the episode is over.
@@ -80,14 +80,14 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Makes a reply of words without a reward; the episode goes on.
-    pub fn heard(words: impl Into<String>) -> Self {
-        Reply { heard: words.into(), reward: None, over: false }
+    /// Makes a reply of words without a reward; the episode continues.
+    pub fn observation(words: impl Into<String>) -> Self {
+        Reply { observation: words.into(), reward: None, over: false }
     }
 
     /// Makes the last reply: its words and the reward.
     pub fn over(words: impl Into<String>, reward: f32) -> Self {
-        Reply { heard: words.into(), reward: Some(reward), over: true }
+        Reply { observation: words.into(), reward: Some(reward), over: true }
     }
 }
 
@@ -98,7 +98,7 @@ pub enum EnvironmentFailed {
     /// has begun is kept.
     #[error("{0}")]
     Busy(String),
-    /// This episode is lost, and nobody knows what its completion is worth. Other episodes may go on.
+    /// This episode is lost, and nobody knows what its completion is worth. Other episodes may continue.
     #[error("{0}")]
     Episode(String),
     /// The environment can give no more episodes. The run ends; its finished steps are saved.
@@ -141,8 +141,8 @@ pub enum Ended {
     Turns,
     /// The policy wrote as many tokens as it may.
     Tokens,
-    /// The reply had more tokens than the policy may hear.
-    Heard,
+    /// The reply had more tokens than the policy may read.
+    Observation,
     /// The environment failed.
     Failed,
 }

@@ -1,10 +1,10 @@
-//! Worked examples, which supervised steps imitate.
+//! Examples of supervised fine-tuning (SFT).
 
 use crate::TokenId;
 
 /// A prompt with a completion to imitate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkedExample {
+pub struct SftExample {
     /// The prompt's tokens; never empty.
     pub prompt: Vec<TokenId>,
     /// The completion's tokens; the last is the end token.
@@ -14,10 +14,10 @@ pub struct WorkedExample {
     pub mask: Vec<bool>,
 }
 
-impl WorkedExample {
+impl SftExample {
     /// Makes an example whose whole completion the policy writes.
     pub fn new(prompt: Vec<TokenId>, completion: Vec<TokenId>) -> Self {
         let mask = vec![true; completion.len()];
-        WorkedExample { prompt, completion, mask }
+        SftExample { prompt, completion, mask }
     }
 }

@@ -19,7 +19,7 @@ pub struct Failure {
     pub place: Option<String>,
 }
 
-/// The kind of a failure, which decides how the program can go on.
+/// The kind of a failure, which decides how the program can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// There was not enough memory. Earlier allocations can still be read.
@@ -106,7 +106,7 @@ pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
 }
 
 /// Runs work that may run out of a device's memory, and returns only that failure as an error. Any other panic
-/// goes on. The device can still be used afterwards: earlier allocations are there, and smaller work may well
+/// continues. The device can still be used afterwards: earlier allocations are there, and smaller work may well
 /// succeed.
 ///
 /// # Errors

@@ -29,9 +29,9 @@ pub struct RewardedGroup {
 }
 
 impl RewardedGroup {
-    /// Returns the accuracy rewards of the completions that count, before shaping.
-    pub fn live_accuracies(&self) -> impl Iterator<Item = f32> {
-        self.rewards.iter().filter(|reward| reward.live).map(|reward| reward.accuracy)
+    /// Returns the base rewards of the completions that count, before shaping.
+    pub fn base_rewards_in_loss(&self) -> impl Iterator<Item = f32> {
+        self.rewards.iter().filter(|reward| reward.in_loss).map(|reward| reward.base_reward)
     }
 
     /// Returns the group without the completions that have no verdict.
@@ -44,18 +44,18 @@ impl RewardedGroup {
     }
 
     /// Returns the rewards after shaping, one per completion.
-    pub fn shaped(&self) -> impl Iterator<Item = f32> {
-        self.rewards.iter().map(|reward| reward.shaped)
+    pub fn shaped_rewards(&self) -> impl Iterator<Item = f32> {
+        self.rewards.iter().map(|reward| reward.reward)
     }
 }
 
-/// The use that a step made of a group.
+/// What became of a group in its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum GroupStatus {
     /// The step trains on the group.
     Kept,
-    /// The group was put aside for the next step, or dropped, because there were enough groups.
+    /// There were enough groups, so the group is carried over to the next step, or dropped.
     Surplus,
     /// The filter left the group out.
     Filtered,
@@ -63,14 +63,14 @@ pub enum Fate {
     Masked,
 }
 
-impl Fate {
+impl GroupStatus {
     /// Returns the name that files use.
     pub fn name(self) -> &'static str {
         match self {
-            Fate::Kept => "kept",
-            Fate::Surplus => "surplus",
-            Fate::Filtered => "filtered",
-            Fate::Masked => "masked",
+            GroupStatus::Kept => "kept",
+            GroupStatus::Surplus => "surplus",
+            GroupStatus::Filtered => "filtered",
+            GroupStatus::Masked => "masked",
         }
     }
 }

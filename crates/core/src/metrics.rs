@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Named numbers of one step, such as `reward/accuracy`, sorted by name.
+/// Named numbers of one step, such as `reward/credit`, sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Metrics(pub BTreeMap<String, f64>);

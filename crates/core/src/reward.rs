@@ -110,7 +110,7 @@ pub struct Score {
     /// The judgement.
     pub verdict: Verdict,
     /// The share of the full reward, in `[0, 1]`: 1 for right, 0 for the rest, a number between for verifiers that
-    /// give part marks.
+    /// give partial credit.
     pub credit: f32,
     /// The answer that was found in the completion, as it stood there; empty if no answer was found.
     pub extracted: String,
@@ -136,7 +136,7 @@ impl Score {
         Score::partial(verdict, 0.0, "")
     }
 
-    /// Gives part marks: `credit`, in `[0, 1]`, whatever the verdict on the `extracted` answer is.
+    /// Gives partial credit: `credit`, in `[0, 1]`, whatever the verdict on the `extracted` answer is.
     pub fn partial(verdict: Verdict, credit: f32, extracted: impl Into<String>) -> Self {
         Score { verdict, credit, extracted: extracted.into(), parts: vec![] }
     }
@@ -147,14 +147,14 @@ impl Score {
 pub struct Reward {
     /// The verifier's judgement.
     pub score: Score,
-    /// The accuracy reward: the credit on the recipe's scale. Dynamic sampling uses this number.
-    pub accuracy: f32,
-    /// The accuracy reward after shaping. The advantage is made from it.
-    pub shaped: f32,
+    /// The base reward: the credit on the recipe's scale. Dynamic sampling uses this number.
+    pub base_reward: f32,
+    /// The base reward after shaping. The advantage is made from it.
+    pub reward: f32,
     /// False if overlong filtering took the completion out of the loss, or if the completion has no verdict. In
     /// the first case the completion stays in its group's mean and standard deviation; in the second it is left
     /// out of those too.
-    pub live: bool,
+    pub in_loss: bool,
 }
 
 impl Reward {
@@ -164,7 +164,7 @@ impl Reward {
     }
 }
 
-/// The two ends of the accuracy reward.
+/// The two ends of the base reward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RewardScale {
     /// The reward of a completion with full credit.
@@ -174,10 +174,10 @@ pub struct RewardScale {
 }
 
 impl RewardScale {
-    /// Computes the reward of `score`, unshaped and live.
+    /// Computes the reward of `score`, unshaped and in the loss.
     pub fn reward(self, score: Score) -> Reward {
-        let accuracy = self.wrong + (self.right - self.wrong) * score.credit;
-        Reward { score, accuracy, shaped: accuracy, live: true }
+        let base_reward = self.wrong + (self.right - self.wrong) * score.credit;
+        Reward { score, base_reward, reward: base_reward, in_loss: true }
     }
 }
 
@@ -187,8 +187,8 @@ impl RewardScale {
     label = "needs `fn shape(&self, group: &Group, rewards: &mut [Reward])`"
 )]
 pub trait RewardShaper: Send + Sync {
-    /// Shapes `rewards`, which has one entry per completion of `group`, in the same order. Only `shaped` and
-    /// `live` may change.
+    /// Shapes `rewards`, which has one entry per completion of `group`, in the same order. Only `reward` and
+    /// `in_loss` may change.
     fn shape(&self, group: &Group, rewards: &mut [Reward]);
 }
 

@@ -125,7 +125,7 @@ mod tests {
         stream.uniforms(3, &mut many);
         assert_eq!(many, forwards[3..]);
 
-        // After the largest position there is none to go on to.
+        // After the largest position there is none to continue to.
         let last = stream.uniform_at(u64::MAX);
         assert_eq!(stream.uniform_at(0), forwards[0]);
         assert_eq!(stream.uniform_at(u64::MAX), last);

@@ -11,7 +11,7 @@ pub trait Tracker: Send {
     /// Records the metrics of a step.
     ///
     /// # Errors
-    /// Fails if the metrics could not be stored. The run goes on, and the program says so.
+    /// Fails if the metrics could not be stored. The run continues, and the program says so.
     fn log(&mut self, step: Step, metrics: &Metrics) -> Result<(), TrackError>;
 
     /// Records the groups that a step sampled, kept or not. By default they are not stored.
@@ -23,7 +23,7 @@ pub trait Tracker: Send {
         Ok(())
     }
 
-    /// Hears that the run goes on from `step`: the run repeats later steps that were logged. By default nothing is
+    /// Hears that the run continues from `step`: the run repeats later steps that were logged. By default nothing is
     /// done about those steps.
     ///
     /// # Errors

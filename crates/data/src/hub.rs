@@ -155,7 +155,9 @@ impl Hub {
             Ok(found) => found,
             Err(error @ HubError::Unreachable { .. }) => {
                 let Some(found) = at_hand() else { return Err(error) };
-                progress(Progress::Note(&format!("{error}; going on with the files in the cache")));
+                progress(Progress::Note(&format!(
+                    "{error}; continuing with the files in the cache"
+                )));
                 return Ok(found);
             }
             Err(error) => return Err(error),

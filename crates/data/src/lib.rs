@@ -5,7 +5,7 @@
 //! Hub ──▶ data_set_files ──▶ read_problems ─┐
 //!                                           ├─▶ Problem ──Preparation──▶ Prompt ──▶ Prompts, a PromptSource
 //! Task ─────────────────────────────────────┘            (PromptFormat,        └──▶ evaluation
-//!                                                         Tokenizer)      └──▶ WorkedExample, for the warm-up
+//!                                                         Tokenizer)      └──▶ SftExample, for SFT
 //! ```
 //!
 //! This task needs nothing but a seed:

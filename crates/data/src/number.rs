@@ -50,7 +50,7 @@ pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
     }
 }
 
-/// Writes valid JSON anew, with the text of every number that `serde_json` would change. Returns `None` if there is
+/// Writes valid JSON again, with the text of every number that `serde_json` would change. Returns `None` if there is
 /// no such number.
 fn with_texts(json: &[u8]) -> Option<Vec<u8>> {
     let mut written = Vec::new();

@@ -1,8 +1,8 @@
-//! Turns problems into tokenized prompts and worked examples, in parallel.
+//! Turns problems into tokenized prompts and SFT examples, in parallel.
 
 use std::fmt;
 
-use firebrick_core::{Prompt, TokenId, WorkedExample};
+use firebrick_core::{Prompt, SftExample, TokenId};
 use rayon::prelude::*;
 
 use crate::{DataError, Problem, PromptFormat, Question, Tokenizer, number, tokens_up_to};
@@ -40,21 +40,21 @@ impl<'a> Preparation<'a> {
         self.unless_empty(prompts, report)
     }
 
-    /// Returns the examples that the supervised warm-up imitates: the prompts of the problems that are short
+    /// Returns the examples that SFT imitates: the prompts of the problems that are short
     /// enough, with the tokens of their solutions.
     ///
     /// # Errors
     /// Fails as [`Preparation::prompts`] does.
-    pub fn worked_examples(
+    pub fn sft_examples(
         &self,
         problems: &[Problem],
-    ) -> Result<(Vec<WorkedExample>, PromptReport), DataError> {
+    ) -> Result<(Vec<SftExample>, PromptReport), DataError> {
         let mut report = PromptReport { read: problems.len(), ..PromptReport::default() };
         let mut examples = self.each(problems, |problem| {
             let prompt = self.prompt(problem)?.tokens;
             let mut completion = self.tokenizer.encode(problem.solution(), false)?;
             completion.push(self.tokenizer.eos());
-            Ok(WorkedExample::new(prompt, completion))
+            Ok(SftExample::new(prompt, completion))
         })?;
         examples.retain(|example| self.fits(example.prompt.len(), &mut report));
         self.unless_empty(examples, report)
@@ -331,9 +331,9 @@ mod tests {
         let tokenizer = Tokenizer::characters("0123456789+=").unwrap();
         let format = PromptFormat::default();
         let (examples, _) = Preparation::new(&tokenizer, &format)
-            .worked_examples(&problems(&[("1+1=", "2")]))
+            .sft_examples(&problems(&[("1+1=", "2")]))
             .unwrap();
-        let expected = WorkedExample::new(vec![3, 12, 3, 13], vec![4, tokenizer.eos()]);
+        let expected = SftExample::new(vec![3, 12, 3, 13], vec![4, tokenizer.eos()]);
         assert_eq!(examples, [expected]);
     }
 }

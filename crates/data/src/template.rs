@@ -150,7 +150,7 @@ impl ChatTemplate {
         self.fill(conversation(messages), add_generation_prompt, kwargs)
     }
 
-    /// Makes the text of a conversation up to the end of its last message's `content`, for the model to go on with
+    /// Makes the text of a conversation up to the end of its last message's `content`, for the model to continue
     /// it. This is `continue_final_message` in `transformers`.
     ///
     /// # Errors

@@ -123,7 +123,7 @@ impl Tokenizer {
                     .into(),
             )
         })?;
-        // The warm-up teaches the tokenizer's own end token. So generation must stop there too, even if
+        // SFT teaches the tokenizer's own end token. So generation must stop there too, even if
         // generation_config.json lists only other tokens.
         stop.retain(|&id| id != eos);
         stop.insert(0, eos);

@@ -185,8 +185,8 @@ fn fewer_at_once(device: &Device) {
     static SET_UP: Mutex<Vec<WgpuDevice>> = Mutex::new(Vec::new());
 
     let DispatchDevice::Cube(CubeDevice::Wgpu(wgpu)) = device.as_dispatch() else { return };
-    let told = std::env::var_os("CUBECL_WGPU_MAX_TASKS").is_some();
-    if told || !matches!(wgpu.kind, WgpuDeviceKind::IntegratedGpu(_)) {
+    let is_set = std::env::var_os("CUBECL_WGPU_MAX_TASKS").is_some();
+    if is_set || !matches!(wgpu.kind, WgpuDeviceKind::IntegratedGpu(_)) {
         return;
     }
     let mut set_up = SET_UP.lock().unwrap_or_else(PoisonError::into_inner);

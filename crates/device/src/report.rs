@@ -126,7 +126,7 @@ impl fmt::Display for SuiteReport {
 impl fmt::Display for CaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CaseReport { name, precision, bound, seconds, .. } = self;
-        write!(f, "{name:<28} {precision:<5}")?;
+        write!(f, "{name:<29} {precision:<5}")?;
         match &self.outcome {
             Outcome::Passed { error } => {
                 write!(f, "passed   {error:8.1e} of {bound:.1e}  {seconds:6.1} s")

@@ -78,7 +78,7 @@ fn of_layer(what: &str, count: impl Fn(usize) -> BTreeMap<&'static str, Launched
     layer
 }
 
-/// Rows that go on from two prompts and are decoded step by step.
+/// Rows that continue from two prompts and are decoded step by step.
 struct Decoding {
     policy: Decoder,
     cache: KvCache,
@@ -169,7 +169,7 @@ impl Detokenizer for Silent {
 
 /// Checks that completions are the same whether the device repeats recorded steps or gets the steps one by one.
 /// Some completions are longer than the keys that one cube goes through. Some end early, so that the rows are
-/// arranged anew, and others take their places.
+/// arranged again, and others take their places.
 #[test]
 fn device_repeats_what_was_recorded() {
     let Some((device, _alone)) = device() else { return };
@@ -267,9 +267,9 @@ fn device_work_grows_in_proportion() {
         let batch = TokenBatch::new(&vec![row.as_slice(); texts], Padding::Right, &device);
         let pass = || {
             let context = policy.context(&batch);
-            let (x, tape) = policy.record(0, policy.embed(&batch).inner(), &context);
+            let (x, saved) = policy.forward_saving(0, policy.embed(&batch).inner(), &context);
             let mut sum = GradientSum::default();
-            (tape.back(x.ones_like(), &mut sum), sum.finish())
+            (saved.backward(x.ones_like(), &mut sum), sum.finish())
         };
         let wait = || {
             let _: f32 = pass().0.sum().into_scalar();
@@ -314,16 +314,16 @@ fn device_launches() {
             let pass = || {
                 let context = policy.context(&batch);
                 let mut x = policy.embed(&batch).inner();
-                let mut tapes = Vec::new();
+                let mut all_saved = Vec::new();
                 for index in 0..layers {
-                    let (y, tape) = policy.record(index, x, &context);
-                    tapes.push(tape);
+                    let (y, saved) = policy.forward_saving(index, x, &context);
+                    all_saved.push(saved);
                     x = y;
                 }
                 let mut sum = GradientSum::default();
                 let mut d = x.ones_like();
-                for tape in tapes.into_iter().rev() {
-                    d = tape.back(d, &mut sum);
+                for saved in all_saved.into_iter().rev() {
+                    d = saved.backward(d, &mut sum);
                 }
                 (d, sum.finish())
             };

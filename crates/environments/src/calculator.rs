@@ -24,15 +24,15 @@ impl Environment for Calculator {
 }
 
 impl Episode for Calculator {
-    fn step(&mut self, said: &str) -> Result<Reply, EnvironmentFailed> {
-        let Some(asked) = said.trim_end().strip_suffix('=') else {
+    fn step(&mut self, action: &str) -> Result<Reply, EnvironmentFailed> {
+        let Some(asked) = action.trim_end().strip_suffix('=') else {
             return Ok(Reply { over: true, ..Reply::default() });
         };
         let other = |c: char| !(c.is_ascii_digit() || "+-*/()×÷− ".contains(c));
         let begin = asked
             .rfind(other)
             .map_or(0, |at| at + asked[at..].chars().next().map_or(0, char::len_utf8));
-        Ok(Reply::heard(calculate(asked[begin..].trim()).unwrap_or_else(|| "?".into())))
+        Ok(Reply::observation(calculate(asked[begin..].trim()).unwrap_or_else(|| "?".into())))
     }
 }
 
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn the_expression_before_the_sign_is_computed() {
-        for (said, reply) in [
+        for (action, reply) in [
             ("47*85=", Some("3995")),
             ("235,47*80= ", Some("3760")),
             ("So that is é (3 + 4) * 2 =", Some("14")),
@@ -54,12 +54,15 @@ mod tests {
             ("3995", None),
             ("", None),
         ] {
-            let came = Calculator.step(said).unwrap();
-            let expected =
-                Reply { heard: reply.unwrap_or("").into(), reward: None, over: reply.is_none() };
-            assert_eq!(came, expected, "{said:?}");
+            let came = Calculator.step(action).unwrap();
+            let expected = Reply {
+                observation: reply.unwrap_or("").into(),
+                reward: None,
+                over: reply.is_none(),
+            };
+            assert_eq!(came, expected, "{action:?}");
         }
         let long = format!("{}1=", "1+".repeat(1000));
-        assert_eq!(Calculator.step(&long).unwrap().heard, "?");
+        assert_eq!(Calculator.step(&long).unwrap().observation, "?");
     }
 }

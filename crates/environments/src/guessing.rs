@@ -31,13 +31,15 @@ impl Environment for Guessing {
 struct Secret(i64);
 
 impl Episode for Secret {
-    fn step(&mut self, said: &str) -> Result<Reply, EnvironmentFailed> {
-        let from = said.find(|c: char| c.is_ascii_digit()).unwrap_or(said.len());
-        let digits = said[from..].split(|c: char| !c.is_ascii_digit()).next();
-        let Some(Ok(guess)) = digits.map(str::parse::<i64>) else { return Ok(Reply::heard("?")) };
+    fn step(&mut self, action: &str) -> Result<Reply, EnvironmentFailed> {
+        let from = action.find(|c: char| c.is_ascii_digit()).unwrap_or(action.len());
+        let digits = action[from..].split(|c: char| !c.is_ascii_digit()).next();
+        let Some(Ok(guess)) = digits.map(str::parse::<i64>) else {
+            return Ok(Reply::observation("?"));
+        };
         Ok(match self.0.cmp(&guess) {
-            std::cmp::Ordering::Less => Reply::heard("<"),
-            std::cmp::Ordering::Greater => Reply::heard(">"),
+            std::cmp::Ordering::Less => Reply::observation("<"),
+            std::cmp::Ordering::Greater => Reply::observation(">"),
             std::cmp::Ordering::Equal => Reply::over("=", 1.0),
         })
     }
@@ -54,8 +56,8 @@ mod tests {
         for (guess, reply) in
             [("5", ">"), ("Is it 9, or 7?", "<"), ("é", "?"), ("", "?"), ("It is 7.", "=")]
         {
-            let Reply { heard, reward, over } = game.step(guess).unwrap();
-            assert_eq!(heard, reply, "{guess:?}");
+            let Reply { observation, reward, over } = game.step(guess).unwrap();
+            assert_eq!(observation, reply, "{guess:?}");
             assert_eq!(
                 (reward, over),
                 if reply == "=" { (Some(1.0), true) } else { (None, false) }

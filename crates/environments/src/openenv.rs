@@ -41,7 +41,7 @@ pub struct Settings {
     pub asks: bool,
 }
 
-/// The templates of the messages that are sent and heard, in the language of chat templates.
+/// The templates of the messages that are sent and observed, in the language of chat templates.
 #[derive(Clone, Debug)]
 pub struct Words {
     /// The JSON object that an episode is reset with. Variables: `id` and `seed`, two numbers that depend on
@@ -50,10 +50,10 @@ pub struct Words {
     /// The JSON object of an action. Variables: `completion`, the policy's words in its turn; `turn`, counted
     /// from 1.
     pub action: String,
-    /// The words that the policy hears. Variables: `observation`, an object; `reward`, a number or none;
+    /// The words that the policy observes. Variables: `observation`, an object; `reward`, a number or none;
     /// `done`.
-    pub heard: String,
-    /// The words that an episode begins with. Variables: those of `heard`.
+    pub observation: String,
+    /// The words that an episode begins with. Variables: those of `observation`.
     pub opening: String,
 }
 
@@ -93,7 +93,7 @@ const WORDS: usize = 300;
 /// Environments on servers that speak OpenEnv (as its version 0.3.0 does). A connection to `/ws` has an
 /// environment of its own, in which one episode is played after the other.
 ///
-/// An episode begins with `{"type": "reset"}` and goes on with `{"type": "step"}`, each with its `data`. The
+/// An episode begins with `{"type": "reset"}` and continues with `{"type": "step"}`, each with its `data`. The
 /// plain HTTP paths of the same servers, `/reset` and `/step`, make a new environment for every request, so
 /// they can't hold an episode of several turns.
 ///
@@ -108,7 +108,7 @@ struct Inner {
     sessions: usize,
     reset: Text,
     action: Text,
-    heard: Text,
+    observation: Text,
     opening: Text,
     time_limit: Duration,
     patience: Duration,
@@ -168,7 +168,7 @@ impl OpenEnv {
             sessions: sessions.max(1),
             reset: text("reset", &words.reset)?,
             action: text("action", &words.action)?,
-            heard: text("heard", &words.heard)?,
+            observation: text("observation", &words.observation)?,
             opening: text("opening", &words.opening)?,
             time_limit,
             patience,
@@ -449,12 +449,12 @@ impl Episode for Game {
         &self.opening
     }
 
-    fn step(&mut self, said: &str) -> Result<Reply, EnvironmentFailed> {
+    fn step(&mut self, action: &str) -> Result<Reply, EnvironmentFailed> {
         let mut variables = Map::new();
-        variables.insert("completion".into(), said.into());
+        variables.insert("completion".into(), action.into());
         variables.insert("turn".into(), (self.played.len() + 1).into());
         // If the policy itself writes the action, a bad one is its move, too.
-        let foul = |why: String| Reply { heard: why, reward: None, over: true };
+        let foul = |why: String| Reply { observation: why, reward: None, over: true };
         let action = match object(&self.inner.action.fill(&variables)?) {
             Ok(action) => action,
             // A template that has made a JSON object before is sound.
@@ -467,9 +467,9 @@ impl Episode for Game {
             Ok(answer) => answer,
             Err(why) => return Ok(foul(why)),
         };
-        let heard = self.inner.words(&self.inner.heard, &answer)?;
+        let observation = self.inner.words(&self.inner.observation, &answer)?;
         self.played.push((action, answer.digest()));
-        Ok(Reply { heard, reward: answer.reward, over: answer.done })
+        Ok(Reply { observation, reward: answer.reward, over: answer.done })
     }
 }
 

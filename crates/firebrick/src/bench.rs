@@ -1,4 +1,4 @@
-//! The speed at which a device samples and trains, beside its speed in a plain product and in a plain copy.
+//! The speed at which a device samples and trains, compared with its speed in a plain product and in a plain copy.
 //!
 //! `firebrick bench` is the program around it. Weights and tokens are random, because neither changes the time
 //! of a phase.
@@ -22,7 +22,7 @@ pub use shape::Shape;
 use self::{clock::Clock, phases::Phases};
 use crate::{
     Error, Result,
-    plan::{Memory, Pieces},
+    plan::{ChunkPlan, Memory},
 };
 
 /// The sizes of a measurement.
@@ -137,7 +137,7 @@ impl Measured {
 
 /// A piece of news from a bench, told as soon as it is known.
 #[derive(Clone, Copy, Debug)]
-pub enum Heard<'a> {
+pub enum BenchEvent<'a> {
     /// The times of a phase, so far without its parts and kernels. To time each kernel takes one more run, which
     /// may fail by itself.
     Phase(&'a Measured),
@@ -148,28 +148,29 @@ pub enum Heard<'a> {
 }
 
 /// Measures phases of a model on `device`, which is `name`, with products in the format of `compute`, each phase at
-/// its own sizes. `heard` hears of each phase when it is done.
+/// its own sizes. `observe` gets each phase when it is done.
 ///
 /// # Errors
-/// When the model does not fit together. A phase that fails is no error here: `heard` hears of it.
+/// When the model does not fit together. A phase that fails is no error here: `observe` gets it.
 pub fn run(
     shape: &Shape,
     compute: Compute,
     phases: &[(Phase, Sizes)],
     (name, device): (Name, &Device),
-    heard: &mut dyn FnMut(Heard<'_>),
+    observe: &mut dyn FnMut(BenchEvent<'_>),
 ) -> Result<()> {
     let sample_on = if name.kind == Kind::Cpu { SampleOn::Host } else { SampleOn::Device };
     let seed = Seed::run(17);
     // The passes are cut as a run cuts them.
-    let pieces = Pieces::of(name, Memory::of(name).bytes, shape.config.intermediate_size);
+    let chunks =
+        ChunkPlan::for_device(name, Memory::of_device(name).bytes, shape.config.intermediate_size);
     let draw = || {
         let policy = random(&shape.config, seed, &device.clone().autodiff());
         let policy = policy.map_err(Error::from)?;
-        Ok(policy.with_grain(pieces.grain()).with_compute(compute))
+        Ok(policy.with_chunk_sizes(chunks.chunk_sizes()).with_compute(compute))
     };
     let graphs = matches!(name.kind, Kind::Cuda | Kind::Rocm);
-    let mut work = Phases::new(shape, draw()?, pieces, sample_on, graphs, seed);
+    let mut work = Phases::new(shape, draw()?, chunks, sample_on, graphs, seed);
     for &(phase, sizes) in phases {
         let mut whole = None;
         let done = guard(|| {
@@ -189,7 +190,7 @@ pub fn run(
                     parts: Vec::new(),
                     kernels: Vec::new(),
                 };
-                heard(Heard::Phase(&measured));
+                observe(BenchEvent::Phase(&measured));
                 whole = Some(measured);
             });
             work.measure(phase, sizes, &mut clock)?;
@@ -199,11 +200,11 @@ pub fn run(
             (Ok(kernels), Some(mut measured)) => {
                 measured.parts = work.parts(phase);
                 measured.kernels = kernels;
-                heard(Heard::Whole(&measured));
+                observe(BenchEvent::Whole(&measured));
             }
             (Ok(_), None) => {}
             (Err(error), _) => {
-                heard(Heard::Failed(phase, sizes, &error));
+                observe(BenchEvent::Failed(phase, sizes, &error));
                 guard(|| work.renew(draw)).map_err(lost).flatten()?;
             }
         }

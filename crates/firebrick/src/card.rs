@@ -9,7 +9,7 @@ use firebrick_runs::Heldout;
 use firebrick_train::TrainerState;
 
 use crate::{
-    Form, Part,
+    CustomPart, Form,
     recipe::{LossKind, Recipe},
     source::data_name,
 };
@@ -26,11 +26,11 @@ pub struct Card<'a> {
     /// The form of the checkpoint's files.
     pub form: Form<'a>,
     /// The parts of the run that were the program's own, and not the recipe's.
-    pub replaced: &'a [Part],
+    pub replaced: &'a [CustomPart],
     /// The steps and completions so far.
     pub state: &'a TrainerState,
     /// The number of supervised steps so far.
-    pub warmup_steps: Step,
+    pub sft_steps: Step,
     /// The number of held-out prompts that accuracies are measured on.
     pub prompts: usize,
     /// The accuracies so far.
@@ -51,7 +51,7 @@ impl fmt::Display for Card<'_> {
             [] => String::new(),
             parts => format!(
                 "The program that ran it brought parts of its own, which the recipe does not describe: {}.\n\n",
-                parts.iter().map(Part::to_string).collect::<Vec<_>>().join(", ")
+                parts.iter().map(CustomPart::to_string).collect::<Vec<_>>().join(", ")
             ),
         };
         writeln!(f, "## How it was made\n\n{own}The recipe:\n\n{fence}toml\n{recipe}\n{fence}")
@@ -87,9 +87,10 @@ impl Card<'_> {
     /// none of a reader's business.
     fn datasets(&self) -> Vec<String> {
         let own = |part| self.replaced.contains(&part);
-        let imitated = self.warmup_steps > 0 && !own(Part::Worked);
-        let train = self.recipe.data.train.as_ref().filter(|_| !own(Part::Source) || imitated);
-        let heldout = self.recipe.data.heldout.as_ref().filter(|_| !own(Part::Heldout));
+        let imitated = self.sft_steps > 0 && !own(CustomPart::SftExamples);
+        let train =
+            self.recipe.data.train.as_ref().filter(|_| !own(CustomPart::Source) || imitated);
+        let heldout = self.recipe.data.heldout.as_ref().filter(|_| !own(CustomPart::Heldout));
         let names = train.into_iter().chain(heldout).filter_map(|path| data_name(path));
         let mut names: Vec<String> = names.map(|name| name.repository().to_owned()).collect();
         names.dedup();
@@ -119,7 +120,7 @@ impl Card<'_> {
              tokenizer = AutoTokenizer.from_pretrained(folder)\n\
              model = {class}.from_pretrained(folder, dtype=\"auto\")\n```\n\n\
              The folder `{}` is needed to resume the run and can be left out otherwise.\n",
-            crate::wire::TRAINER
+            crate::build::TRAINER
         )
     }
 
@@ -131,7 +132,7 @@ impl Card<'_> {
 
     /// Returns the name of the loss, or `None` if it is the program's own.
     fn algorithm(&self) -> Option<&'static str> {
-        if self.replaced.contains(&Part::Loss) {
+        if self.replaced.contains(&CustomPart::Loss) {
             return None;
         }
         Some(match self.recipe.loss.kind {
@@ -149,7 +150,7 @@ impl Card<'_> {
             (None, None, _) => "another model".into(),
         };
         let TrainerState { step, generated, trained, .. } = *self.state;
-        let warmup = match self.warmup_steps {
+        let sft = match self.sft_steps {
             0 => String::new(),
             steps => format!("{steps} supervised steps and "),
         };
@@ -164,7 +165,7 @@ impl Card<'_> {
         writeln!(
             f,
             "Trained from {base} by Firebrick {} with reinforcement learning from verifiable rewards: \
-             {warmup}{step} steps of {}, in which {generated} completions were sampled and {trained} \
+             {sft}{step} steps of {}, in which {generated} completions were sampled and {trained} \
              trained on.{weights}\n",
             env!("CARGO_PKG_VERSION"),
             self.algorithm().unwrap_or("a loss of the program's own"),
@@ -175,7 +176,7 @@ impl Card<'_> {
         writeln!(f, "## Results\n")?;
         let measured = [
             ("before training", self.heldout.initial),
-            ("after the supervised steps", self.heldout.after_warmup),
+            ("after the supervised steps", self.heldout.after_sft),
             ("last measured in training", self.heldout.r#final),
         ];
         if measured.iter().all(|(_, accuracy)| accuracy.is_none()) {
@@ -233,21 +234,21 @@ mod tests {
         data: &str,
         prompt: &str,
         adapter: bool,
-        replaced: &[Part],
+        replaced: &[CustomPart],
     ) -> String {
         let text = format!(
             "[model]\npath = '{model}'\n[data]\ntrain = '{data}'\nprompt = \"\"\"\n{prompt}\"\"\""
         );
         let recipe = Recipe::parse(Path::new("a.toml"), &text, &[]).unwrap().recipe;
         let state = TrainerState { step: 3, generated: 48, trained: 32, ..Default::default() };
-        let heldout = Heldout { initial: Some(0.25), after_warmup: None, r#final: Some(0.5) };
+        let heldout = Heldout { initial: Some(0.25), after_sft: None, r#final: Some(0.5) };
         let card = Card {
             name: "odd # name_",
             recipe: &recipe,
             form: Form::HuggingFace { base: &model.into(), adapter, dtype: WeightDtype::BF16 },
             replaced,
             state: &state,
-            warmup_steps: 0,
+            sft_steps: 0,
             prompts: 8,
             heldout: &heldout,
         };
@@ -267,8 +268,8 @@ mod tests {
         for (model, data) in [
             ("/home/anna/qwen", "/home/anna/train.jsonl"),
             ("../anna/qwen", "data/anna.jsonl"),
-            // `src/wire` is a folder of the package, in which tests are run.
-            ("/anna/src/wire", "src/wire"),
+            // `src/build` is a folder of the package, in which tests are run.
+            ("/anna/src/build", "src/build"),
             ("an na/\\nlicense: mit", "anna/b/c"),
         ] {
             let card = card(model, data, "{prompt}");
@@ -282,18 +283,18 @@ mod tests {
 
     #[test]
     fn a_card_says_nothing_of_the_recipe_that_the_program_replaced() {
-        let card = |replaced: &[Part]| {
+        let card = |replaced: &[CustomPart]| {
             let card = card_with("Qwen/Qwen2.5-0.5B", "openai/gsm8k", "{prompt}", false, replaced);
             // The recipe is shown as it is; the parts before it are claims.
             card.split_once("## How it was made").unwrap().0.to_owned()
         };
         let whole = card(&[]);
         assert!(whole.contains("DAPO") && whole.contains("- dapo\n") && whole.contains("gsm8k"));
-        let own_loss = card(&[Part::Loss]);
+        let own_loss = card(&[CustomPart::Loss]);
         assert!(!own_loss.to_lowercase().contains("dapo"), "{own_loss}");
         assert!(own_loss.contains("3 steps of a loss of the program's own"), "{own_loss}");
-        assert!(!card(&[Part::Source]).contains("gsm8k"));
-        assert!(card(&[Part::Heldout]).contains("gsm8k"));
+        assert!(!card(&[CustomPart::Source]).contains("gsm8k"));
+        assert!(card(&[CustomPart::Heldout]).contains("gsm8k"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use firebrick_device::{Cause, Description, Failure, OpenError, describe, gibibyt
 use firebrick_kernels::{Kernels, use_kernels};
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
-use firebrick_train::{Others, TrainError};
+use firebrick_train::{Replicas, TrainError};
 
 pub use firebrick_device::{Kind, Name, Precision, open};
 
@@ -31,14 +31,14 @@ pub(crate) fn of_recipe(recipe: &Recipe) -> Result<Device, Error> {
     Ok(open(recipe.device.name(), Precision::F32)?)
 }
 
-/// Opens the devices of `recipe` beside the first of them.
-pub(crate) fn others(recipe: &Recipe) -> Result<Others, Error> {
+/// Opens the devices of `recipe` next to the first of them.
+pub(crate) fn replicas(recipe: &Recipe) -> Result<Replicas, Error> {
     let Name { kind, index } = recipe.device.name();
     let names = (1..recipe.device.count).map(|next| Name { kind, index: index + next });
     // The CPU is one device, whatever number the recipe asks for.
     let name = |name: Name| if kind == Kind::Cpu { recipe.device.name() } else { name };
     let devices = names.map(|it| open(name(it), Precision::F32)).collect::<Result<Vec<_>, _>>()?;
-    Ok(Others::new(devices))
+    Ok(Replicas::new(devices))
 }
 
 /// Has the device compute with the recipe's kernels from now on.
@@ -150,7 +150,7 @@ pub(crate) fn failed(
         Cause::Lost => (
             format!("the driver lost the device: {failure}"),
             "look into the kernel's log (dmesg), and start the program again, which opens the \
-             device anew"
+             device again"
                 .into(),
         ),
         Cause::Bug => (
@@ -171,8 +171,8 @@ pub(crate) fn failed(
 fn memory(device: &Device, about: Option<&Description>) -> Option<String> {
     let used = guard(|| device.memory_pool_usage()).ok().flatten();
     let parts = [
-        used.map(|usage| format!("{} are in use", gibibytes(usage.bytes_in_use))),
-        about.and_then(|about| about.memory).map(|all| format!("{} are there", gibibytes(all))),
+        used.map(|usage| format!("{} in use", gibibytes(usage.bytes_in_use))),
+        about.and_then(|about| about.memory).map(|all| format!("{} in all", gibibytes(all))),
         about
             .and_then(|about| about.largest_tensor)
             .map(|most| format!("one tensor may have {}", gibibytes(most))),

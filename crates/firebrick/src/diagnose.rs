@@ -1,8 +1,8 @@
 //! The faults of a run, in words, from its record alone: nothing is sampled or judged again.
 
 mod history;
+mod reward_rules;
 mod rules;
-mod worth;
 
 use std::ops::RangeInclusive;
 
@@ -12,11 +12,11 @@ use firebrick_runs::{Judged, RunError, Store};
 
 use self::{
     history::History,
-    rules::{ANY, RULES, Suspicion},
+    rules::{ANY, RULES, RuleFinding},
 };
 
 /// The key of the fact in `run.db` that says why the last process ended: the name of a limit, `interrupted`, or
-/// an error. The fact is empty while a process goes on.
+/// an error. The fact is empty while a process is running.
 pub const ENDED: &str = "ended";
 
 /// The result of a look at a run's record.
@@ -41,9 +41,9 @@ impl Diagnosis {
     /// A sentence for a run without findings. It depends on the length of the run.
     pub fn nothing_found(&self) -> &'static str {
         match self.steps {
-            0 => "No step is finished: there are no numbers to look at.",
-            1..20 => "Nothing is wrong so far. Entropy and length are looked at from step 20 on.",
-            _ => "Nothing is wrong, as far as the numbers show.",
+            0 => "No step is finished: there are no numbers to check.",
+            1..20 => "Findings: none so far. Entropy and length are checked from step 20 on.",
+            _ => "Findings: none.",
         }
     }
 }
@@ -67,15 +67,15 @@ pub struct Finding {
 /// The most completions that go with a finding.
 const SHOWN: usize = 3;
 
-/// Looks for faults of the run of `recipe` whose record is `store`. The run may still go on.
+/// Looks for faults of the run of `recipe` whose record is `store`. The run may still be running.
 ///
 /// # Errors
 /// When the record can't be read.
 pub fn diagnose(store: &Store, recipe: &Recipe) -> Result<Diagnosis, RunError> {
-    let history = History::whole(store)?;
+    let history = History::read_all(store)?;
     let recent = history.recent();
     let mut findings = Vec::new();
-    for Suspicion { name, what, evidence, remedy, which } in suspicions(&history, recipe) {
+    for RuleFinding { name, what, evidence, remedy, which } in check_rules(&history, recipe) {
         let shown = match which {
             Some(which) => store.judged(&recent, which, SHOWN)?,
             None => Vec::new(),
@@ -107,7 +107,7 @@ pub(crate) const EVERY: Step = history::RECENT;
 /// Returns the faults of a running run that were not told before, as lines for its watcher.
 pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunError> {
     let mut lines = Vec::new();
-    for Suspicion { name, what, remedy, .. } in suspicions(&History::ends(store)?, recipe) {
+    for RuleFinding { name, what, remedy, .. } in check_rules(&History::read_ends(store)?, recipe) {
         let mark = format!("[{name}]");
         // Healthy runs learn the form of answers too.
         if name != "form" && !store.was_told(&mark)? {
@@ -118,14 +118,14 @@ pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunE
 }
 
 /// Returns the findings of the rules, without those that only follow from another finding.
-fn suspicions(history: &History, recipe: &Recipe) -> Vec<Suspicion> {
-    let mut found: Vec<Suspicion> = Vec::new();
+fn check_rules(history: &History, recipe: &Recipe) -> Vec<RuleFinding> {
+    let mut found: Vec<RuleFinding> = Vec::new();
     for rule in RULES {
         let explained = |name: &&str| found.iter().any(|of| of.name == *name || *name == ANY);
         if !rule.after.iter().any(explained)
-            && let Some(suspicion) = (rule.look)(history, recipe)
+            && let Some(finding) = (rule.check)(history, recipe)
         {
-            found.push(Suspicion { name: rule.name, ..suspicion });
+            found.push(RuleFinding { name: rule.name, ..finding });
         }
     }
     found

@@ -62,7 +62,7 @@ pub enum Error {
         "the worked solution of {prompt:?} does not fit a conversation with the environment: \
          {problem}"
     )]
-    Worked {
+    SftExample {
         /// The prompt.
         prompt: String,
         /// The environment's words and those of the solution, or another fault.
@@ -101,7 +101,7 @@ pub enum Error {
         problem: String,
         /// The change to make.
         remedy: String,
-        /// The saved state from which the run can go on, in words.
+        /// The saved state from which the run can continue, in words.
         saved: String,
     },
     /// `model.path` leads nowhere.
@@ -144,7 +144,7 @@ pub enum Error {
     },
     /// The verifier finds most references wrong.
     #[error(
-        "{key}: the verifier rejects {count} of {of} references as answers to their own prompts, \
+        "{key}: given the reference itself as the answer, the verifier judges {count} of {of} wrong, \
          such as {first}"
     )]
     References {
@@ -177,7 +177,7 @@ pub enum Error {
         /// The fault of the file.
         problem: String,
     },
-    /// A run can't go on, because none of its checkpoints is whole.
+    /// A run can't continue, because none of its checkpoints is whole.
     #[error("no checkpoint of the run is whole; of the newest: {newest}")]
     AllDamaged {
         /// The newest checkpoint, and its damage.
@@ -271,9 +271,9 @@ pub enum Error {
         /// The number of rows in the policy's head.
         policy: usize,
     },
-    /// A warm-up has nothing to imitate.
-    #[error("warmup.steps is above 0, but there are no worked examples to imitate")]
-    NoWorked,
+    /// SFT has nothing to imitate.
+    #[error("sft.steps is above 0, but there are no SFT examples to imitate")]
+    NoSftExamples,
     /// A setting has no effect, because the program brings that part itself.
     #[error("{key} is set, expected only if the recipe names the model, the data and the verifier")]
     Brought {
@@ -332,7 +332,7 @@ pub enum Error {
     /// `loss.router_aux_loss_coef` is set for a model without experts.
     #[error("loss.router_aux_loss_coef is for models with experts, but this model has none")]
     NoExperts,
-    /// No prompt fits beside the completion.
+    /// No prompt fits next to the completion.
     #[error(
         "completions of {completion} tokens leave no room for a prompt: the model's context is \
          {context} tokens"
@@ -341,7 +341,7 @@ pub enum Error {
         /// Tokens of the longest completion in the recipe, with those of an environment.
         completion: usize,
         /// Tokens among them that the environment may say.
-        heard: usize,
+        observed: usize,
         /// `max_position_embeddings`.
         context: usize,
     },
@@ -358,7 +358,7 @@ pub enum Error {
         remedy: &'static str,
     },
     /// The recipe of a resumed run asks for a change that its checkpoints can't follow.
-    #[error("{} can't go on with {}", run.display(), changes.join(", "))]
+    #[error("{} can't continue with {}", run.display(), changes.join(", "))]
     Changed {
         /// The run's folder.
         run: PathBuf,
@@ -428,7 +428,7 @@ impl Error {
             Error::Other(_) => return None,
             Error::Reward(RewardError::Command { .. }) => {
                 "reward.program is started without a shell; its first word is a program in PATH \
-                 or a path; a further word that leads to a file beside the recipe means that file"
+                 or a path; a further word that leads to a file next to the recipe means that file"
                     .into()
             }
             Error::Reward(_)
@@ -445,9 +445,9 @@ impl Error {
                  environment.kind"
                     .into()
             }
-            Error::Worked { .. } => {
+            Error::SftExample { .. } => {
                 "set environment.stop or environment.max_turn_tokens, so that a turn ends where \
-                 the environment's reply begins in the solution; or leave the warm-up out"
+                 the environment's reply begins in the solution; or leave SFT out"
                     .into()
             }
             Error::Opening { .. } => {
@@ -510,8 +510,8 @@ impl Error {
             Error::PolicyVocabulary { .. } => {
                 "make the policy with at least as many rows as the tokenizer has tokens".into()
             }
-            Error::NoWorked => {
-                "give some with Session::worked, choose a task that has solutions, or set warmup.steps = 0"
+            Error::NoSftExamples => {
+                "give some with Session::sft_examples, choose a task that has solutions, or set sft.steps = 0"
                     .into()
             }
             Error::NoEffect { .. } => "remove it: it would change nothing here".into(),
@@ -526,7 +526,7 @@ impl Error {
             }
             Error::Diverged { batch, .. } => format!(
                 "see which completions are to blame: firebrick replay {}; then lower optim.lr, or raise \
-                 train.max_skipped to go on regardless",
+                 train.max_skipped to continue regardless",
                 path_word(batch)
             ),
             Error::References { .. } | Error::Unreadable { .. } => {
@@ -539,12 +539,12 @@ impl Error {
                     .into()
             }
             Error::AllDamaged { .. } => {
-                "give the run another name to begin anew; or remove trainer/SHA256SUMS from a \
+                "give the run another name to start over; or remove trainer/SHA256SUMS from a \
                  checkpoint to take that checkpoint as it is"
                     .into()
             }
             Error::TwoAdapters { folder } => format!(
-                "remove [model.lora] to go on with that adapter, or merge it first: firebrick export \
+                "remove [model.lora] to continue with that adapter, or merge it first: firebrick export \
                  {} OUT --merge",
                 path_word(folder)
             ),
@@ -558,15 +558,15 @@ impl Error {
             }
             Error::Adapters { .. } => "leave model.lora.modules_to_save out, or choose another adapter in model.path".into(),
             Error::NoExperts => "leave it out, or set it to 0".into(),
-            Error::Context { heard: 0, .. } => "lower rollout.max_completion_tokens".into(),
-            Error::Context { heard, .. } => format!(
-                "lower rollout.max_completion_tokens or environment.max_heard_tokens, which lets the environment \
-                 say {heard} of these tokens"
+            Error::Context { observed: 0, .. } => "lower rollout.max_completion_tokens".into(),
+            Error::Context { observed, .. } => format!(
+                "lower rollout.max_completion_tokens or environment.max_observation_tokens, which lets the environment \
+                 say {observed} of these tokens"
             ),
             Error::NoPrompts { remedy, .. } => (*remedy).to_owned(),
             Error::Changed { run, .. } => format!(
-                "to go on with the old settings: `{}`; otherwise give the \
-                 run another name to begin anew, or start a new run from this run's weights: \
+                "to continue with the old settings: `{}`; otherwise give the \
+                 run another name to start over, or start a new run from this run's weights: \
                  model.path = \"{}\"",
                 resume_command(run),
                 run.join("checkpoints/…").display()
@@ -582,9 +582,9 @@ impl Error {
                     .into()
             }
             Error::Train(TrainError::Verifier(_)) => {
-                "mend the judge, and try it by itself: it gets lines such as {\"id\": 0, \"question\": \"\", \
-                 \"prompt\": \"\", \"reference\": \"\", \"completion\": \"\", \"finish\": \"stop\"}. A run then goes \
-                 on from its last checkpoint with --resume; reward.restarts is the number of failures in a row after \
+                "fix the judge, and try it by itself: it gets lines such as {\"id\": 0, \"question\": \"\", \
+                 \"prompt\": \"\", \"reference\": \"\", \"completion\": \"\", \"finish\": \"stop\"}. A run then continues \
+                 from its last checkpoint with --resume; reward.restarts is the number of failures in a row after \
                  which it is still started again"
                     .into()
             }
@@ -631,7 +631,7 @@ impl Error {
             )
             | Error::NoEnvironment
             | Error::Stop { .. }
-            | Error::Worked { .. }
+            | Error::SftExample { .. }
             | Error::NoEffect { .. }
             | Error::Run(
                 RunError::Name(_) | RunError::Exists { .. } | RunError::NothingToResume { .. },
@@ -644,7 +644,7 @@ impl Error {
         }
     }
 
-    /// Turns the error into that of a run that goes on from `checkpoint`. If the checkpoint is at fault, there
+    /// Turns the error into that of a run that continues from `checkpoint`. If the checkpoint is at fault, there
     /// may be an older one. Other folders are read with it, such as the model under an adapter and a reward
     /// model. An error names its file, so it tells whose fault it is. A file that the system does not open may be
     /// whole, so it is no fault of the checkpoint.
@@ -678,16 +678,16 @@ fn of_system(text: &str) -> Option<&'static str> {
     if says(&["File too large"]) || says(&["disk I/O error"]) && limits_files() {
         Some(
             "a limit on the size of files was met: raise it (`ulimit -f unlimited`, or the batch system's setting); a \
-             run then goes on with --resume",
+             run then continues with --resume",
         )
     } else if says(&["Resource temporarily unavailable"]) {
         Some(
             "the system gives no more threads: raise its limits (`ulimit -u` for threads, `ulimit -v` for memory, \
-             `pids.max` of a container); a run then goes on with --resume",
+             `pids.max` of a container); a run then continues with --resume",
         )
     } else if says(&["No space left on device", "not enough space on the disk", "disk is full"]) {
         Some(
-            "free some space; a run then goes on with --resume. Each folder in a run's checkpoints/ is a \
+            "free some space; a run then continues with --resume. Each folder in a run's checkpoints/ is a \
              whole model, and checkpoint.keep says how many stay",
         )
     } else if says(&["Permission denied"]) && says(&["can't read", "cannot read", "cannot be read"])

@@ -105,13 +105,14 @@ impl PolicyFiles<Decoder> for HuggingFace {
     }
 
     fn read(&self, policy: Decoder, folder: &Path) -> Result<Decoder, Error> {
-        let (compute, grain, longest) = (policy.compute(), policy.grain(), policy.longest());
+        let (compute, chunk_sizes, longest) =
+            (policy.compute(), policy.chunk_sizes(), policy.longest());
         let read = match policy.lora() {
             // The frozen weights stay the same, and are shared.
             Some(_) => load_adapter(policy, folder)?,
             None => load(folder, &policy.device())?,
         };
-        Ok(read.with_compute(compute).with_grain(grain).with_longest(longest))
+        Ok(read.with_compute(compute).with_chunk_sizes(chunk_sizes).with_longest(longest))
     }
 
     fn form(&self) -> Form<'_> {

@@ -117,7 +117,7 @@ impl Journal {
         let answer = request.clone().answer(found);
         // A database is a file like others: its answer is checked as an engine's answer is.
         request.check_answer(&answer.1).ok()?;
-        // A run that ends because its environment failed asks the environment again when that is mended. A step
+        // A run that ends because its environment failed asks the environment again when that is fixed. A step
         // that was done with some failures is done again with the same ones.
         let done = source == TRAIN && step <= self.done;
         if has_failed(&answer.1) && !done {
@@ -169,7 +169,7 @@ impl Journal {
     }
 
     /// Returns a hash of everything that the request's completions follow from, if the weights are known.
-    fn of(&self, request: &GroupRequest) -> Option<[u8; 32]> {
+    fn digest_of(&self, request: &GroupRequest) -> Option<[u8; 32]> {
         let words = |bytes: [u8; 32]| bytes.map(u64::from);
         let parts = [request.digest(), self.weights?, self.setting].map(words);
         Some(Seed::run(0).derive("journal", &parts.concat()).bytes())
@@ -234,7 +234,7 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
         let began = Instant::now();
         let (mut asked, mut open, mut known) = (Vec::new(), Vec::new(), Vec::new());
         for request in requests {
-            let digest = journal.of(&request);
+            let digest = journal.digest_of(&request);
             match digest.and_then(|digest| journal.recall(&request, digest)) {
                 Some(answer) => known.push(answer),
                 None => {

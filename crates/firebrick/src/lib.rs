@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Only this crate builds things from a recipe. [`recipe`] says what to do, [`source`] finds the models and
-//! data that it names, [`plan`] works out the memory, and [`wire`] builds the run. [`Session`] begins the run
-//! in its folder or goes on with it, and tells a [`Watcher`] about it. [`card`] describes the result, and
+//! data that it names, [`plan`] works out the memory, and [`build`] builds the run. [`Session`] begins the run
+//! in its folder or continues it, and tells a [`Watcher`] about it. [`card`] describes the result, and
 //! [`resume`] says what a resumed run may change in its recipe.
 //!
 //! The crate has no terminal, arguments or signals: those belong to the program, in the crate `firebrick-cli`.
@@ -21,7 +21,10 @@
 //! traits that people implement are at its root.
 
 pub mod bench;
+pub mod build;
+mod cancellable;
 pub mod card;
+mod custom_parts;
 pub mod device;
 pub mod diagnose;
 pub mod differences;
@@ -30,8 +33,6 @@ mod files;
 pub mod follow;
 mod journal;
 pub mod model;
-mod parts;
-mod patience;
 pub mod plan;
 mod publish;
 pub mod replay;
@@ -41,12 +42,11 @@ mod session;
 pub mod source;
 mod thousands;
 mod watch;
-pub mod wire;
 
 pub use burn;
+pub use custom_parts::CustomPart;
 pub use error::Error;
 pub use files::{Form, HuggingFace, Parameters, PolicyFiles};
-pub use parts::Part;
 pub use run::{HELDOUT_PROMPTS, INTERRUPTED, is_done, reason};
 pub use session::{Session, recipe_of_run};
 pub use thousands::thousands;
@@ -55,8 +55,8 @@ pub use watch::{Example, Stage, Watcher};
 pub use firebrick_core::{
     AdvantageEstimator, Advantages, Completion, Detokenizer, Environment, EnvironmentFailed,
     Episode, FinishReason, Group, GroupFilter, Metrics, Outcome, Prompt, PromptSource, Reply,
-    Reward, RewardScale, RewardShaper, RewardedGroup, Score, Seed, Step, TokenId, TrackError,
-    Tracker, Verdict, Verifier, Version, WorkedExample,
+    Reward, RewardScale, RewardShaper, RewardedGroup, Score, Seed, SftExample, Step, TokenId,
+    TrackError, Tracker, Verdict, Verifier, Version,
 };
 pub use firebrick_data as data;
 pub use firebrick_environments as environments;

@@ -19,12 +19,13 @@ use firebrick_models::{
 };
 
 use crate::{
-    Error, device,
-    plan::{Memory, Pieces},
+    Error,
+    build::{TRAINER, WEIGHTS},
+    device,
+    plan::{ChunkPlan, Memory},
     recipe::{self, BaseType, Recipe},
     source::{Need, Sources, model_name},
     thousands,
-    wire::{TRAINER, WEIGHTS},
 };
 
 /// The folders of a model.
@@ -44,11 +45,11 @@ pub struct Folders {
 
 impl Folders {
     /// Finds the folders of the model in `folder`. If that is an adapter, its file says where its model is:
-    /// beside the adapter, elsewhere on this machine, or on the Hub.
+    /// next to the adapter, elsewhere on this machine, or on the Hub.
     ///
     /// # Errors
     /// When the adapter's model is nowhere.
-    pub fn of(folder: &Path, sources: &Sources, need: Need) -> Result<Self, Error> {
+    pub fn find(folder: &Path, sources: &Sources, need: Need) -> Result<Self, Error> {
         if !is_adapter(folder) {
             let base = absolute(folder);
             let folder = folder.to_owned();
@@ -88,7 +89,7 @@ impl Folders {
             let Some(path) = &model.path else { return Ok(None) };
             let folder =
                 sources.model_folder("model.path", path, model.revision.as_deref(), need)?;
-            let mut folders = Folders::of(&folder, sources, need)?;
+            let mut folders = Folders::find(&folder, sources, need)?;
             if folders.adapter.is_none() {
                 folders.base = named().unwrap_or(folders.base);
             }
@@ -110,7 +111,7 @@ impl Folders {
         {
             return Ok(Some(Folders::with_adapter(begun.weights, begun.base, checkpoint)));
         }
-        let mut folders = Folders::of(checkpoint, sources, need)?;
+        let mut folders = Folders::find(checkpoint, sources, need)?;
         folders.base = named().unwrap_or(folders.base);
         folders.weights = trained_weights(&folders.weights);
         Ok(Some(folders))
@@ -198,7 +199,7 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// Reads or makes the policy to start or to go on from, on `device`. Oddities of it go to `said`.
+    /// Reads or makes the policy to start or to continue from, on `device`. Oddities of it go to `said`.
     pub(crate) fn read(
         recipe: &Recipe,
         folders: Option<&Folders>,
@@ -229,8 +230,9 @@ impl Policy {
         }
         let name = recipe.device.name();
         let inner = policy.decoder.config().intermediate_size;
-        let grain = Pieces::of(name, Memory::of(name).bytes, inner).grain();
-        let decoder = policy.decoder.with_compute(compute).with_grain(grain);
+        let chunk_sizes =
+            ChunkPlan::for_device(name, Memory::of_device(name).bytes, inner).chunk_sizes();
+        let decoder = policy.decoder.with_compute(compute).with_chunk_sizes(chunk_sizes);
         Ok(Policy { decoder: decoder.with_longest(recipe.longest_text()), ..policy })
     }
 }

@@ -9,19 +9,19 @@
 //! that a policy writes, or on tensors that live for one operation. They are estimates, taken at their largest.
 
 mod advice;
+mod chunks;
 mod engines;
 mod facts;
 mod memory;
-mod pieces;
 mod sums;
 
 use serde::Serialize;
 
 pub use advice::{Advice, Longest, Remedy, remedy};
+pub use chunks::ChunkPlan;
 pub use engines::{Card, Engines, Load, REACHED, Reached};
 pub use facts::{Facts, Models, Work, Workload};
-pub use memory::{Cut, Memory, compute, cut, warning};
-pub use pieces::Pieces;
+pub use memory::{Memory, MicroBatchPlan, compute, micro_batching, warning};
 
 use crate::recipe::Recipe;
 use firebrick_device::Kind;
@@ -67,6 +67,18 @@ impl Moment {
             Moment::Saving => "saving",
         }
     }
+
+    /// Returns the moment in words that say when memory is at its peak.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Moment::Rollout => "while sampling",
+            Moment::Head => "at the logits",
+            Moment::Backward => "in the backward pass",
+            Moment::Gradient => "at the end of the backward pass",
+            Moment::Optimizer => "in the optimizer's step",
+            Moment::Saving => "while saving",
+        }
+    }
 }
 
 /// Something that takes memory.
@@ -97,11 +109,11 @@ impl Plan {
         let facts = Facts::new(models, recipe, compute, memory);
         let whole = memory.filter(|_| facts.work.recompute_auto);
         let whole = whole.map_or(facts.work.whole_layers, |memory| whole_layers(&facts, memory));
-        Plan::of(Facts { work: Work { whole_layers: whole, ..facts.work }, ..facts })
+        Plan::from_facts(Facts { work: Work { whole_layers: whole, ..facts.work }, ..facts })
     }
 
     /// Works out the plan of a run with these facts.
-    pub fn of(facts: Facts) -> Self {
+    pub fn from_facts(facts: Facts) -> Self {
         let parts = sums::parts(&facts);
         Plan { facts, parts }
     }
@@ -154,7 +166,7 @@ impl Plan {
 fn whole_layers(facts: &Facts, memory: u64) -> u128 {
     let fits = |&whole_layers: &u128| {
         let work = Work { whole_layers, ..facts.work };
-        let plan = Plan::of(Facts { work, ..facts.clone() });
+        let plan = Plan::from_facts(Facts { work, ..facts.clone() });
         let update = [Moment::Head, Moment::Backward, Moment::Gradient];
         update.into_iter().all(|moment| plan.sum(moment) <= memory - memory / 10)
     };

@@ -12,9 +12,10 @@ use firebrick_runs::read_own;
 use firebrick_train::{Moves, Sample, check_finite, global_norm};
 
 use crate::{
-    Error, device, recipe_of_run,
+    Error,
+    build::{BuiltRun, build_run},
+    device, recipe_of_run,
     source::Sources,
-    wire::{Wired, wire},
 };
 
 /// A batch that was computed again.
@@ -77,7 +78,7 @@ pub fn replay(
     };
     let lists = |sample: &Sample| {
         let (all, count) = (&sample.completion, sample.completion.len());
-        let numbers = [&sample.behaviour_logprobs, &sample.old_logprobs, &sample.advantages];
+        let numbers = [&sample.rollout_logprobs, &sample.old_logprobs, &sample.advantages];
         let optional = [&sample.ref_logprobs, &sample.importance];
         !sample.prompt.is_empty()
             && !all.is_empty()
@@ -93,7 +94,8 @@ pub fn replay(
         let problem = "a list of a completion does not have one entry for each token".into();
         return Err(Error::Batch { path: batch.to_owned(), problem });
     }
-    let Wired { mut trainer, tokenizer, .. } = wire(&recipe, Some(&checkpoint), sources, now)?;
+    let BuiltRun { mut trainer, tokenizer, .. } =
+        build_run(&recipe, Some(&checkpoint), sources, now)?;
     let vocab = trainer.policy.head().dims()[0];
     let tokens = samples.iter().flat_map(|sample| sample.prompt.iter().chain(&sample.completion));
     if let Some(token) = tokens.into_iter().find(|&&token| token as usize >= vocab) {

@@ -50,7 +50,7 @@ impl Change {
 const ROOM: [&str; 8] = [
     "device",
     "rollout.max_completion_tokens",
-    "environment.max_heard_tokens",
+    "environment.max_observation_tokens",
     "optim.moments",
     "train.micro_batch_tokens",
     "train.recompute",

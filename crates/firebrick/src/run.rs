@@ -15,7 +15,7 @@ use std::{
     time::{Instant, UNIX_EPOCH},
 };
 
-use firebrick_core::{Seed, Step, Tracker, WorkedExample};
+use firebrick_core::{Seed, SftExample, Step, Tracker};
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel;
 use firebrick_runs::{
@@ -29,11 +29,12 @@ use serde::{Deserialize, Serialize};
 use record::keep_event;
 
 use crate::{
-    Error, device,
+    Error,
+    build::{BuiltRun, TRAINER},
+    device,
     journal::{Journal, lock},
     recipe::Recipe,
     watch::{Phases, Stage, Watcher, examples},
-    wire::{TRAINER, Wired},
 };
 
 /// The parts of a run while it goes.
@@ -41,7 +42,7 @@ pub(crate) struct Run<M: PolicyModel> {
     /// The recipe of the run.
     pub(crate) recipe: Recipe,
     /// The trainer and its parts.
-    pub(crate) wired: Wired<M>,
+    pub(crate) built: BuiltRun<M>,
     /// The folder of the run.
     pub(crate) folder: RunFolder,
     /// The record, and the groups that the engine has sampled.
@@ -54,9 +55,9 @@ pub(crate) struct Run<M: PolicyModel> {
     pub(crate) interrupted: Arc<AtomicBool>,
     /// The work and the measurements so far, by earlier processes too.
     pub(crate) progress: Progress,
-    /// The folder in which the state after the warm-up is kept for other runs, besides the run's own
+    /// The folder in which the state after SFT is kept for other runs, besides the run's own
     /// checkpoints.
-    pub(crate) warmup: Option<PathBuf>,
+    pub(crate) sft: Option<PathBuf>,
     /// The moment up to which time has been added to the progress.
     pub(crate) clock: Instant,
     /// The present work, such as `step 12`, for the message of a device that fails.
@@ -70,7 +71,7 @@ pub const INTERRUPTED: &str = "interrupted";
 const LIMITS: [(&str, &str); 4] = [
     ("steps", "all its steps are done"),
     ("epochs", "all its epochs are done"),
-    ("stop_at", "train.stop_at is reached"),
+    ("stop_at", "held-out accuracy reached train.stop_at"),
     ("patience", "the last train.patience evaluations were no better than the best before"),
 ];
 
@@ -93,15 +94,15 @@ pub const HELDOUT_PROMPTS: &str = "heldout_prompts";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Progress {
     /// The number of supervised steps that were done.
-    warmup_steps: Step,
+    sft_steps: Step,
     /// The loss of the last supervised step, if it was finite.
     #[serde(default)]
-    warmup_loss: Option<f64>,
+    sft_loss: Option<f64>,
     /// The last supervised step after which the policy was measured.
     #[serde(default)]
-    warmup_measured: Step,
-    /// True if the warm-up is over.
-    warmed_up: bool,
+    sft_measured: Step,
+    /// True if SFT is over.
+    sft_done: bool,
     /// The last step after which the policy was evaluated.
     #[serde(default)]
     evaluated: Step,
@@ -156,42 +157,42 @@ impl<M: PolicyModel> Run<M> {
 
     /// Does everything up to the end of the last step, and returns the reason for the end.
     fn phases(&mut self) -> Result<String, Error> {
-        let Progress { warmed_up, warmup_steps, heldout, .. } = &self.progress;
-        let untouched = !warmed_up && *warmup_steps == 0 && self.wired.trainer.state.step == 0;
+        let Progress { sft_done, sft_steps, heldout, .. } = &self.progress;
+        let untouched = !sft_done && *sft_steps == 0 && self.built.trainer.state.step == 0;
         if untouched && heldout.initial.is_none() {
-            // An evaluation before a warm-up has a name of its own, because after the warm-up comes another one
+            // An evaluation before SFT has a name of its own, because after SFT comes another one
             // of the same step.
-            let warms_up = self.recipe.warmup.steps > 0;
-            let source = if warms_up { "initial" } else { HELDOUT };
+            let has_sft = self.recipe.sft.steps > 0;
+            let source = if has_sft { "initial" } else { HELDOUT };
             self.progress.heldout.initial = self.evaluate(source)?.map(|of| of.accuracy);
             self.show_accuracy(0, self.progress.heldout.initial);
         }
-        let mut new = !self.progress.warmed_up;
+        let mut new = !self.progress.sft_done;
         if new {
-            self.warm_up()?;
+            self.run_sft()?;
         }
-        // A run that ended in this evaluation makes it when it goes on.
-        let Heldout { after_warmup, .. } = self.progress.heldout;
-        let measures = self.recipe.warmup.steps > 0 && after_warmup.is_none();
-        if measures && self.wired.trainer.state.step == 0 {
-            self.progress.heldout.after_warmup = self.evaluate(HELDOUT)?.map(|of| of.accuracy);
-            self.show_accuracy(0, self.progress.heldout.after_warmup);
-            new |= self.progress.heldout.after_warmup.is_some();
+        // A run that ended in this evaluation makes it when it continues.
+        let Heldout { after_sft, .. } = self.progress.heldout;
+        let measures = self.recipe.sft.steps > 0 && after_sft.is_none();
+        if measures && self.built.trainer.state.step == 0 {
+            self.progress.heldout.after_sft = self.evaluate(HELDOUT)?.map(|of| of.accuracy);
+            self.show_accuracy(0, self.progress.heldout.after_sft);
+            new |= self.progress.heldout.after_sft.is_some();
         }
         if new {
             self.checkpoint()?;
-            self.keep_warmup()?;
+            self.keep_sft()?;
         }
         self.steps()
     }
 
-    /// Tells whether there are finished steps that no checkpoint has. If a device fails in the warm-up, the
-    /// moments may be half a step ahead of the weights; and step 0 is the state after the warm-up.
+    /// Tells whether there are finished steps that no checkpoint has. If a device fails in SFT, the
+    /// moments may be half a step ahead of the weights; and step 0 is the state after SFT.
     fn has_unsaved_steps(&self) -> bool {
-        let trainer = &self.wired.trainer;
-        let (step, warmed_up) = (trainer.state.step, self.progress.warmed_up);
-        let ended = self.interrupted.load(Ordering::Relaxed) && self.progress.warmup_steps > 0;
-        let whole = (warmed_up || ended) && !trainer.midway;
+        let trainer = &self.built.trainer;
+        let (step, sft_done) = (trainer.state.step, self.progress.sft_done);
+        let ended = self.interrupted.load(Ordering::Relaxed) && self.progress.sft_steps > 0;
+        let whole = (sft_done || ended) && !trainer.mid_update;
         whole && (step == 0 || !self.folder.checkpoint(step).is_dir())
     }
 
@@ -201,15 +202,15 @@ impl<M: PolicyModel> Run<M> {
         if self.has_unsaved_steps()
             && let Err(unsaved) = self.checkpoint()
         {
-            // This is no more than a note: the error that ended the run is the one to mend.
-            let step = self.wired.trainer.state.step;
+            // This is no more than a note: the error that ended the run is the one to fix.
+            let step = self.built.trainer.state.step;
             self.note(&format!("step {step} could not be saved: {unsaved}"));
         }
     }
 
-    /// Saves whatever a failed device left whole, and says where the run can go on.
+    /// Saves whatever a failed device left whole, and says where the run can continue.
     fn rescue(&mut self, failure: &Failure) -> Error {
-        let trainer = &self.wired.trainer;
+        let trainer = &self.built.trainer;
         let (step, device) = (trainer.state.step, trainer.policy.device().inner());
         let mut unsaved = String::new();
         // The weights of a finished step can still be read if the device is not lost.
@@ -223,7 +224,7 @@ impl<M: PolicyModel> Run<M> {
         }
         let saved = match self.folder.checkpoints().ok().and_then(|mut all| all.pop()) {
             Some((step, path)) => {
-                format!("step {step} is saved in {}: --resume goes on from it", path.display())
+                format!("step {step} is saved in {}: --resume continues from it", path.display())
             }
             None => "no step was finished, so nothing is saved".into(),
         };
@@ -242,15 +243,15 @@ impl<M: PolicyModel> Run<M> {
     }
 
     /// Does supervised steps, until their number or the accuracy that the recipe asks for.
-    fn warm_up(&mut self) -> Result<(), Error> {
-        let warmup = self.recipe.warmup.clone();
-        self.watcher.begin(Stage::Warmup, warmup.steps);
-        self.watcher.advance(self.progress.warmup_steps);
+    fn run_sft(&mut self) -> Result<(), Error> {
+        let sft = self.recipe.sft.clone();
+        self.watcher.begin(Stage::Sft, sft.steps);
+        self.watcher.advance(self.progress.sft_steps);
         loop {
-            let step = self.progress.warmup_steps;
-            let last = step >= warmup.steps;
-            let measures = step.is_multiple_of(warmup.every.max(1)) || last;
-            if measures && step > self.progress.warmup_measured && self.measure_warmup(step)? {
+            let step = self.progress.sft_steps;
+            let last = step >= sft.steps;
+            let measures = step.is_multiple_of(sft.every.max(1)) || last;
+            if measures && step > self.progress.sft_measured && self.measure_sft(step)? {
                 break;
             }
             if last {
@@ -260,50 +261,50 @@ impl<M: PolicyModel> Run<M> {
             if step > 0 && step.is_multiple_of(self.recipe.checkpoint.every.max(1)) {
                 self.checkpoint()?;
             }
-            self.warmup_step(step + 1)?;
+            self.sft_step(step + 1)?;
         }
         self.watcher.end();
         // Adam's moments of supervised gradients say nothing about the sizes of policy gradients.
-        self.wired.trainer.optimizer.reset();
-        self.progress.warmed_up = true;
+        self.built.trainer.optimizer.reset();
+        self.progress.sft_done = true;
         Ok(())
     }
 
-    fn warmup_step(&mut self, step: Step) -> Result<(), Error> {
-        self.phase = format!("warm-up step {step}");
+    fn sft_step(&mut self, step: Step) -> Result<(), Error> {
+        self.phase = format!("SFT step {step}");
         let began = Instant::now();
-        let warmup = &self.recipe.warmup;
+        let sft = &self.recipe.sft;
         // The rate rises over 50 steps or a tenth of them, whichever is shorter, because Adam's first steps are
         // blind.
-        let rise = (warmup.steps as f64 / 10.0).clamp(1.0, 50.0);
-        let (lr, batch) = (warmup.lr * (step as f64 / rise).min(1.0), warmup.batch);
+        let rise = (sft.steps as f64 / 10.0).clamp(1.0, 50.0);
+        let (lr, batch) = (sft.lr * (step as f64 / rise).min(1.0), sft.batch);
         let examples = self.examples(step, batch);
-        let trainer = &mut self.wired.trainer;
-        let room = trainer.state.room;
-        let (loss, outcome) = trainer.warmup_step(&examples, lr)?;
-        self.explain_room(room);
+        let trainer = &mut self.built.trainer;
+        let backoff = trainer.state.oom_backoff;
+        let (loss, outcome) = trainer.sft_step(&examples, lr)?;
+        self.explain_oom_backoff(backoff);
         if outcome.skipped {
-            self.note(&format!("warm-up step {step} was skipped: its gradient was not finite"));
+            self.note(&format!("SFT step {step} was skipped: its gradient was not finite"));
         }
         self.watcher.advance(1);
-        self.progress.warmup_loss = Some(loss).filter(|loss| loss.is_finite());
-        self.progress.warmup_steps = step;
-        self.progress.seconds.warmup += began.elapsed().as_secs_f64();
+        self.progress.sft_loss = Some(loss).filter(|loss| loss.is_finite());
+        self.progress.sft_steps = step;
+        self.progress.seconds.sft += began.elapsed().as_secs_f64();
         Ok(())
     }
 
-    fn examples(&self, step: Step, batch: usize) -> Vec<WorkedExample> {
-        let mut rng = self.wired.trainer.seed.derive("warmup", &[step]).rng();
-        let worked = &self.wired.worked;
-        (0..batch).filter_map(|_| worked.choose(&mut rng).cloned()).collect()
+    fn examples(&self, step: Step, batch: usize) -> Vec<SftExample> {
+        let mut rng = self.built.trainer.seed.derive("warmup", &[step]).rng();
+        let sft_examples = &self.built.sft_examples;
+        (0..batch).filter_map(|_| sft_examples.choose(&mut rng).cloned()).collect()
     }
 
     /// Does rollout steps to the end, and returns the reason for it.
     fn steps(&mut self) -> Result<String, Error> {
         self.keep_reference()?;
-        let Wired { trainer, critic, .. } = &mut self.wired;
+        let BuiltRun { trainer, critic, .. } = &mut self.built;
         if let (None, Some(critic)) = (&trainer.critic, critic) {
-            trainer.critic = Some(critic.beside(&trainer.policy));
+            trainer.critic = Some(critic.new_critic(&trainer.policy));
         }
         let recipe = self.recipe.clone();
         if let Some(limit) = self.over() {
@@ -313,17 +314,17 @@ impl<M: PolicyModel> Run<M> {
         } else {
             self.compare_epochs();
         }
-        // `told` is true once a person was told that completions could not be judged: once is enough.
-        let mut told = false;
+        // `warned` is true once a person was warned that completions could not be judged: once is enough.
+        let mut warned = false;
         // `stop` is a step's reason to end the run, and `new` is true if anything is new since the last
         // checkpoint.
         let (mut stop, mut new) = (None, false);
         loop {
-            let step = self.wired.trainer.state.step;
+            let step = self.built.trainer.state.step;
             let limit = self.over();
             let last = stop.is_some() || limit.is_some();
             let mut reached = None;
-            // A run that ended in this evaluation makes it when it goes on. So does a run whose device failed
+            // A run that ended in this evaluation makes it when it continues. So does a run whose device failed
             // in its last evaluation.
             let measures = step > self.progress.evaluated
                 && (last || step.is_multiple_of(recipe.eval.every.max(1)));
@@ -351,23 +352,23 @@ impl<M: PolicyModel> Run<M> {
                 return Ok(limit.into());
             }
             self.check_interrupted()?;
-            stop = self.step(step + 1, &mut told)?;
+            stop = self.step(step + 1, &mut warned)?;
             new = true;
         }
     }
 
     /// Does one rollout step. Returns the reason to end the run, if there is one.
-    fn step(&mut self, step: Step, told: &mut bool) -> Result<Option<String>, Error> {
+    fn step(&mut self, step: Step, warned: &mut bool) -> Result<Option<String>, Error> {
         self.folder.check()?;
         self.phase = format!("step {step}");
-        let room = self.wired.trainer.state.room;
+        let backoff = self.built.trainer.state.oom_backoff;
         lock(&self.journal).turn_to(Some((TRAIN, step)));
         let keep = |text: &str| keep_event(&self.journal, step, text);
-        let (watcher, notes) = (self.watcher.as_mut(), &self.wired.notes);
+        let (watcher, notes) = (self.watcher.as_mut(), &self.built.notes);
         let phases = &mut Phases { watcher, notes, keep: &keep };
-        let StepReport { sampling, update, mut metrics, groups, fates, trained, skipped, stop } =
-            self.wired.trainer.step(phases)?;
-        self.explain_room(room);
+        let StepReport { sampling, update, mut metrics, groups, statuses, trained, skipped, stop } =
+            self.built.trainer.step(phases)?;
+        self.explain_oom_backoff(backoff);
         self.explain_journal(sampling.completions);
         self.count(&sampling, &update);
         metrics.set("time/record", lock(&self.journal).take_seconds());
@@ -381,19 +382,19 @@ impl<M: PolicyModel> Run<M> {
             self.watcher.sampled(step, &example);
         }
         self.pass_on_notes();
-        *told = *told || self.explain_errors(step, &metrics, sampling.completions);
+        *warned = *warned || self.explain_errors(step, &metrics, sampling.completions);
         if !self.explain_refused(step, &metrics) {
             self.explain_empty(&sampling, &update);
         }
         self.save_skipped(step, &skipped)?;
         let began = Instant::now();
         // A step that ends the run trained on nothing.
-        let fates = if stop.is_none() { fates } else { BTreeMap::new() };
-        self.record(step, &metrics, groups, Outcome { fates, trained });
+        let statuses = if stop.is_none() { statuses } else { BTreeMap::new() };
+        self.record(step, &metrics, groups, Outcome { statuses, trained });
         self.look_for_alarms(step);
         lock(&self.journal).spend(began);
         let (count, most) =
-            (self.wired.trainer.state.skipped_in_a_row, self.recipe.train.max_skipped);
+            (self.built.trainer.state.skipped_in_a_row, self.recipe.train.max_skipped);
         if most > 0 && count > most && !skipped.is_empty() {
             let batch = self.folder.skipped(step, skipped.len().saturating_sub(1));
             return Err(Error::Diverged { count, batch });
@@ -410,7 +411,7 @@ impl<M: PolicyModel> Run<M> {
 
     /// Returns the limit that the run has reached, by its key in `[train]`.
     fn over(&self) -> Option<&'static str> {
-        let (train, Trainer { state, source, .. }) = (&self.recipe.train, &self.wired.trainer);
+        let (train, Trainer { state, source, .. }) = (&self.recipe.train, &self.built.trainer);
         let drawn = |epochs: f64| state.cursor as f64 >= (epochs * source.size() as f64).ceil();
         match state.step >= train.steps {
             true => Some("steps"),
@@ -437,8 +438,8 @@ impl<M: PolicyModel> Run<M> {
         self.read_clock();
         self.end_with(&stopped_because);
         self.settle_record();
-        let Run { wired, folder, journal, mut watcher, progress, .. } = self;
-        let state = &wired.trainer.state;
+        let Run { built, folder, journal, mut watcher, progress, .. } = self;
+        let state = &built.trainer.state;
         let rate = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };
         let summary = Summary {
             heldout: progress.heldout,

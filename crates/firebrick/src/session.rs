@@ -8,32 +8,32 @@ use std::{
 
 use burn::tensor::Device;
 use firebrick_core::{
-    AdvantageEstimator, Environment, GroupFilter, Prompt, PromptSource, RewardShaper, Step,
-    Tracker, Verifier, WorkedExample,
+    AdvantageEstimator, Environment, GroupFilter, Prompt, PromptSource, RewardShaper, SftExample,
+    Step, Tracker, Verifier,
 };
 use firebrick_data::{DateTime, Tokenizer};
 use firebrick_device::{Name, name_of};
 use firebrick_models::{Decoder, PolicyModel};
 use firebrick_rollout::RolloutEngine;
 use firebrick_runs::{RunFolder, Store, Summary, find_damage, recipe_text, write_atomically};
-use firebrick_train::{LrSchedule, Optimizer, PolicyLoss, Room};
+use firebrick_train::{LrSchedule, OomBackoff, Optimizer, PolicyLoss};
 
 use crate::{
     Error, Parameters, PolicyFiles, Result,
+    build::{BuiltRun, OwnPolicy, build_own_policy, build_with_parts, now},
+    custom_parts::CustomParts,
     diagnose::ENDED,
     journal::Journal,
-    parts::Parts,
     plan,
     recipe::{Loaded, Recipe},
     resume::{Change, changes},
     run::{HELDOUT_PROMPTS, Progress, Run, read_progress},
     source::Sources,
     watch::{Stage, Watcher},
-    wire::{Given, Wired, now, wire_given, wire_with},
 };
 
 /// A whole run in a program of your own. It does all that `firebrick train` does with a recipe: it samples,
-/// judges and updates, evaluates, writes checkpoints, keeps the record of the run, and goes on with a run that
+/// judges and updates, evaluates, writes checkpoints, keeps the record of the run, and continues a run that
 /// was ended.
 ///
 /// ```no_run
@@ -63,11 +63,11 @@ use crate::{
 /// to end it early, give it a flag ([`Session::interrupted_by`]).
 pub struct Session<M: PolicyModel = Decoder> {
     loaded: Loaded,
-    parts: Parts<M>,
-    wiring: Wiring<M>,
+    parts: CustomParts<M>,
+    build_from: BuildFrom<M>,
     runs: PathBuf,
     resume: bool,
-    warmup: Option<PathBuf>,
+    sft: Option<PathBuf>,
     /// A method that has no effect in this session, and the condition under which it has one.
     misplaced: Option<(&'static str, &'static str)>,
     sources: Sources,
@@ -79,20 +79,21 @@ pub struct Session<M: PolicyModel = Decoder> {
 
 const OWN_POLICY: &str = "with the program's own policy";
 
-type Wire<M> = fn(&Recipe, Parts<M>, Option<&Path>, &Sources, DateTime) -> Result<Wired<M>>;
+type BuildFn<M> =
+    fn(&Recipe, CustomParts<M>, Option<&Path>, &Sources, DateTime) -> Result<BuiltRun<M>>;
 
 /// The origin of policy, tokenizer and device.
-enum Wiring<M: PolicyModel> {
+enum BuildFrom<M: PolicyModel> {
     /// They come from the recipe.
-    Recipe(Wire<M>),
+    Recipe(BuildFn<M>),
     /// They come from the program.
-    Given(Box<Given<M>>),
+    OwnPolicy(Box<OwnPolicy<M>>),
 }
 
 impl Session<Decoder> {
     /// Makes the session of a recipe, which [`Recipe::read`] gives.
     pub fn new(recipe: impl Into<Loaded>) -> Self {
-        Session::of(recipe.into(), Wiring::Recipe(wire_with))
+        Session::from_loaded(recipe.into(), BuildFrom::Recipe(build_with_parts))
     }
 }
 
@@ -111,24 +112,24 @@ impl<M: PolicyModel> Session<M> {
         source: impl PromptSource + 'static,
         verifier: impl Verifier + 'static,
     ) -> Self {
-        let given = Given {
+        let own = OwnPolicy {
             policy,
             tokenizer: Arc::new(tokenizer),
             files: Box::new(Parameters),
             context: usize::MAX / 2,
         };
-        let wiring = Wiring::Given(Box::new(given));
-        Session::of(without_a_file().into(), wiring).source(source).verifier(verifier)
+        let build_from = BuildFrom::OwnPolicy(Box::new(own));
+        Session::from_loaded(without_a_file().into(), build_from).source(source).verifier(verifier)
     }
 
-    fn of(loaded: Loaded, wiring: Wiring<M>) -> Self {
+    fn from_loaded(loaded: Loaded, build_from: BuildFrom<M>) -> Self {
         Session {
             loaded,
-            parts: Parts::default(),
-            wiring,
+            parts: CustomParts::default(),
+            build_from,
             runs: "runs".into(),
             resume: false,
-            warmup: None,
+            sft: None,
             misplaced: None,
             sources: Sources::of_environment(),
             now: now(),
@@ -196,7 +197,7 @@ impl<M: PolicyModel> Session<M> {
     }
 
     /// Sets the engine that samples completions. If it has other numerics or older weights than the trainer,
-    /// set `loss.importance_cap` too.
+    /// set `loss.tis_cap` too.
     pub fn engine(mut self, engine: impl RolloutEngine<M> + 'static) -> Self {
         self.parts.engine = Some(Box::new(engine));
         self
@@ -223,9 +224,9 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Sets the examples that the warm-up imitates.
-    pub fn worked(mut self, examples: Vec<WorkedExample>) -> Self {
-        self.parts.worked = Some(examples);
+    /// Sets the examples that SFT imitates.
+    pub fn sft_examples(mut self, examples: Vec<SftExample>) -> Self {
+        self.parts.sft_examples = Some(examples);
         self
     }
 
@@ -248,16 +249,16 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Goes on from the last checkpoint of the run of that name, if `resume` is true.
+    /// Continues from the last checkpoint of the run of that name, if `resume` is true.
     pub fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
         self
     }
 
-    /// Sets a folder that runs with the same warm-up share: the first of them writes the state after the
-    /// warm-up there, and the others begin with it.
-    pub fn share_warmup(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.warmup = Some(folder.into());
+    /// Sets a folder that runs with the same SFT share: the first of them writes the state after
+    /// SFT there, and the others begin with it.
+    pub fn share_sft(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.sft = Some(folder.into());
         self
     }
 
@@ -277,7 +278,7 @@ impl<M: PolicyModel> Session<M> {
     }
 
     fn of_recipe(mut self, method: &'static str) -> Self {
-        if let Wiring::Given(_) = self.wiring {
+        if let BuildFrom::OwnPolicy(_) = self.build_from {
             self.misplaced = Some((method, "if a recipe names the model and the data"));
         }
         self
@@ -285,7 +286,7 @@ impl<M: PolicyModel> Session<M> {
 
     /// Sets the flag that ends the run. Once the flag is set, the run ends in a second or two. It writes a
     /// checkpoint of the last whole step if there is none. The completions of the step after it are in the
-    /// database, and a resumed run goes on with them. `flag` is called once everything is loaded, so whatever
+    /// database, and a resumed run continues with them. `flag` is called once everything is loaded, so whatever
     /// it sets up, such as a handler of Ctrl-C, is not in the way before.
     pub fn interrupted_by(
         mut self,
@@ -298,9 +299,9 @@ impl<M: PolicyModel> Session<M> {
     /// Sets the form in which a given policy is written and read. The default is its parameters by name. A
     /// recipe's policy is a Hugging Face folder.
     pub fn files(mut self, files: impl PolicyFiles<M> + 'static) -> Self {
-        match &mut self.wiring {
-            Wiring::Given(given) => given.files = Box::new(files),
-            Wiring::Recipe(_) => self.misplaced = Some(("Session::files", OWN_POLICY)),
+        match &mut self.build_from {
+            BuildFrom::OwnPolicy(own) => own.files = Box::new(files),
+            BuildFrom::Recipe(_) => self.misplaced = Some(("Session::files", OWN_POLICY)),
         }
         self
     }
@@ -308,9 +309,9 @@ impl<M: PolicyModel> Session<M> {
     /// Sets the most tokens that a given policy takes, prompt and completion together. By default there is no
     /// limit.
     pub fn context(mut self, tokens: usize) -> Self {
-        match &mut self.wiring {
-            Wiring::Given(given) => given.context = tokens,
-            Wiring::Recipe(_) => self.misplaced = Some(("Session::context", OWN_POLICY)),
+        match &mut self.build_from {
+            BuildFrom::OwnPolicy(own) => own.context = tokens,
+            BuildFrom::Recipe(_) => self.misplaced = Some(("Session::context", OWN_POLICY)),
         }
         self
     }
@@ -319,17 +320,17 @@ impl<M: PolicyModel> Session<M> {
     ///
     /// # Errors
     /// When the settings do not agree with each other, a part cannot be built, or something fails on the way.
-    /// The work before the last checkpoint is on disk, and a resumed session goes on from it.
+    /// The work before the last checkpoint is on disk, and a resumed session continues from it.
     pub fn run(self) -> Result<Summary> {
-        let Session { loaded, parts, wiring, runs, resume, warmup, sources, now, .. } = self;
+        let Session { loaded, parts, build_from, runs, resume, sft, sources, now, .. } = self;
         let (mut trackers, interrupted) = (self.trackers, self.interrupted);
         let mut watcher = self.watcher;
         if let Some((part, needs)) = self.misplaced {
             return Err(Error::NoEffect { part, needs });
         }
-        let (loaded, own_policy) = match &wiring {
-            Wiring::Recipe(_) => (loaded, false),
-            Wiring::Given(given) => (of_program(loaded, &given.policy.device())?, true),
+        let (loaded, own_policy) = match &build_from {
+            BuildFrom::Recipe(_) => (loaded, false),
+            BuildFrom::OwnPolicy(own) => (of_program(loaded, &own.policy.device())?, true),
         };
         // The settings are checked as a file is, because a program may have changed them.
         Recipe::parse(Path::new("settings.toml"), &loaded.recipe.to_toml(), &[])?;
@@ -343,19 +344,19 @@ impl<M: PolicyModel> Session<M> {
         // The warning comes before anything is loaded, because that takes some of the memory.
         let warning = if own_policy { None } else { plan::warning(&recipe, &sources) };
         let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
-        let warmed_up = warmup.clone().filter(|folder| folder.is_dir()).map(|folder| (0, folder));
-        let checkpoint = checkpoint.or(warmed_up);
+        let shared = sft.clone().filter(|folder| folder.is_dir()).map(|folder| (0, folder));
+        let checkpoint = checkpoint.or(shared);
         let path = checkpoint.as_ref().map(|(_, path)| path.as_path());
         watcher.begin(Stage::Load, 0);
         let mut parts = parts;
         parts.run_folder = std::path::absolute(runs.join(&name)).ok();
-        let wired = match wiring {
-            Wiring::Recipe(wire) => wire(&recipe, parts, path, &sources, now),
-            Wiring::Given(given) => wire_given(&recipe, parts, *given, path),
+        let built = match build_from {
+            BuildFrom::Recipe(build) => build(&recipe, parts, path, &sources, now),
+            BuildFrom::OwnPolicy(own) => build_own_policy(&recipe, parts, *own, path),
         };
         let progress = || path.map_or(Ok(Progress::default()), read_progress);
-        let (mut wired, progress) =
-            wired.and_then(|wired| Ok((wired, progress()?))).map_err(|error| match path {
+        let (mut built, progress) =
+            built.and_then(|built| Ok((built, progress()?))).map_err(|error| match path {
                 Some(path) => error.of_checkpoint(path),
                 None => error,
             })?;
@@ -365,21 +366,21 @@ impl<M: PolicyModel> Session<M> {
             Some(earlier) => (earlier.folder, earlier.damaged, earlier.changes),
             None => (RunFolder::create(&runs, &name)?, Vec::new(), Vec::new()),
         };
-        // The cuts of another run, whose warm-up this run shares, are not this run's.
+        // The cuts of another run, whose SFT this run shares, are not this run's.
         if !resume || changes.iter().any(Change::makes_room) {
-            wired.trainer.state.room = Room::default();
+            built.trainer.state.oom_backoff = OomBackoff::default();
         }
-        wired.trainer.restore_room();
+        built.trainer.restore_oom_backoff();
         write_atomically(&folder.recipe(), text.as_bytes())?;
         let had_record = folder.database().exists();
         let mut store = Store::open(&folder.database())?;
         folder.guard_record();
-        store.set_info(HELDOUT_PROMPTS, &wired.heldout.len().to_string())?;
+        store.set_info(HELDOUT_PROMPTS, &built.heldout.len().to_string())?;
         store.set_info(ENDED, "")?;
-        let read = wired.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
-        let mut notes = vec![format!("{name}: {}{read}", wired.size)];
-        notes.extend(wired.notes.try_iter());
-        notes.extend(wired.device.iter().chain(&warning).cloned());
+        let read = built.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
+        let mut notes = vec![format!("{name}: {}{read}", built.size)];
+        notes.extend(built.notes.try_iter());
+        notes.extend(built.device.iter().chain(&warning).cloned());
         for (step, problem) in damaged {
             // Under its own name it would count as the newest checkpoint, and whole ones would be removed for
             // it.
@@ -388,7 +389,7 @@ impl<M: PolicyModel> Session<M> {
         }
         if resume && !had_record {
             notes.push(format!(
-                "{} is missing: the record begins anew, without the earlier steps",
+                "{} is missing: the record starts over, without the earlier steps",
                 folder.database().display()
             ));
         }
@@ -397,36 +398,38 @@ impl<M: PolicyModel> Session<M> {
                 store.truncate_after(*step)?;
                 for tracker in &mut trackers {
                     if let Err(error) = tracker.resume(*step) {
-                        notes.push(format!("a tracker could not go on from step {step}: {error}"));
+                        notes.push(format!(
+                            "a tracker could not continue from step {step}: {error}"
+                        ));
                     }
                 }
                 notes.push(format!("resumed from {}", path.display()));
             }
             None if resume => {
                 store.truncate_after(0)?;
-                notes.push("no checkpoint yet: beginning anew".into());
+                notes.push("no checkpoint yet: starting over".into());
             }
             None => {}
         }
         notes.extend(changes.iter().map(|change| format!("now with {change}")));
         for note in &notes {
             watcher.note(note);
-            store.event(wired.trainer.state.step, note)?;
+            store.event(built.trainer.state.step, note)?;
         }
         let journal = Journal::new(store, &recipe)?;
         let interrupted = interrupted();
-        let wired = wired.heeding(journal.clone(), &interrupted);
+        let built = built.with_interrupt(journal.clone(), &interrupted);
         let (clock, phase) = (Instant::now(), String::new());
         let run = Run {
             recipe,
-            wired,
+            built,
             folder,
             journal,
             trackers,
             watcher,
             interrupted,
             progress,
-            warmup,
+            sft,
             clock,
             phase,
         };
@@ -438,7 +441,7 @@ impl<M: PolicyModel> Session<M> {
 fn without_a_file() -> Recipe {
     let own = || Some("(the program's own)".into());
     let mut recipe = Recipe::default();
-    // A recipe has to name both. This one is kept with the run, and is read again when the run goes on.
+    // A recipe has to name both. This one is kept with the run, and is read again when the run continues.
     (recipe.model.path, recipe.data.train) = (own(), own());
     recipe
 }
@@ -460,7 +463,7 @@ fn of_program(loaded: Loaded, device: &Device) -> Result<Loaded> {
     Ok(recipe.into())
 }
 
-/// A run that is to go on, as it lies on the disk.
+/// A run that is to continue, as it lies on the disk.
 struct Earlier {
     folder: RunFolder,
     /// The newest whole checkpoint; `None` if the run ended before its first.

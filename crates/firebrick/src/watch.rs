@@ -16,7 +16,7 @@ use firebrick_train::{Observer, Phase};
 )]
 pub trait Watcher: Send {
     /// Hears that a stage begins and will take `total` units, or 0 if nobody knows how many. Stages lie inside
-    /// each other: a warm-up is evaluated while it goes.
+    /// each other: SFT is evaluated while it goes.
     fn begin(&mut self, stage: Stage, total: u64) {
         let _ = (stage, total);
     }
@@ -140,8 +140,8 @@ pub(crate) fn examples(groups: &[RewardedGroup], seed: Seed) -> Vec<Example<'_>>
 pub enum Stage {
     /// Reading the model and the data; nobody knows how long that takes.
     Load,
-    /// Supervised steps.
-    Warmup,
+    /// Supervised fine-tuning. A unit is a step.
+    Sft,
     /// Sampling. A unit is a completion.
     Rollout,
     /// Optimizer updates. A unit is a mini-batch.
@@ -157,7 +157,7 @@ impl Stage {
     pub fn name(self) -> &'static str {
         match self {
             Stage::Load => "loading",
-            Stage::Warmup => "warm-up",
+            Stage::Sft => "sft",
             Stage::Rollout => "rollout",
             Stage::Update => "update",
             Stage::Eval => "held-out",
@@ -169,7 +169,7 @@ impl Stage {
 /// The phases of the trainer as stages of the run.
 pub(crate) struct Phases<'a> {
     pub(crate) watcher: &'a mut dyn Watcher,
-    /// Lines of the run's parts, which a person should read while a phase still goes on.
+    /// Lines of the run's parts, which a person should read while a phase is still running.
     pub(crate) notes: &'a Receiver<String>,
     /// The keeper of these lines.
     pub(crate) keep: &'a dyn Fn(&str),

@@ -1,4 +1,4 @@
-//! Runs that sample a step while the one before it is trained on. They end and go on as others do.
+//! Runs that sample a step while the one before it is trained on. They end and continue as others do.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use firebrick::{INTERRUPTED, Recipe, Session, recipe::Loaded, source::Sources, wire::wire};
+use firebrick::{INTERRUPTED, Recipe, Session, build::build_run, recipe::Loaded, source::Sources};
 use firebrick_core::{
     Completion, Group, GroupFilter, Prompt, RewardedGroup, Score, Verifier, VerifierFailed,
 };
@@ -100,7 +100,7 @@ impl Verifier for Judge {
 }
 
 #[test]
-fn a_run_that_ends_while_it_samples_ahead_goes_on_to_the_same_bits() {
+fn a_run_that_ends_while_it_samples_ahead_continues_to_the_same_bits() {
     let place = tempfile::tempdir().unwrap();
     let weights = |name: &str| {
         fs::read(place.path().join(name).join("checkpoints/step-000005/model.safetensors")).unwrap()
@@ -112,10 +112,11 @@ fn a_run_that_ends_while_it_samples_ahead_goes_on_to_the_same_bits() {
     ] {
         let session = |name: &str| Session::new(tiny(set)).runs(place.path()).name(name);
         let whole = session(&format!("whole-{name}")).run().unwrap();
-        let wired = wire(&tiny(set).recipe, None, &Sources::here(), DateTime::default()).unwrap();
+        let built =
+            build_run(&tiny(set).recipe, None, &Sources::here(), DateTime::default()).unwrap();
         let end = End::default();
-        let engine = Ending { engine: wired.trainer.engine, end: end.clone(), left_to_judge };
-        let judge = Judge { verifier: wired.trainer.task.verifier, end: end.clone() };
+        let engine = Ending { engine: built.trainer.engine, end: end.clone(), left_to_judge };
+        let judge = Judge { verifier: built.trainer.task.verifier, end: end.clone() };
         let run = session(name).engine(engine).verifier(judge);
         let ended = run.interrupted_by(move || end.flag).run().unwrap();
         assert_eq!(ended.stopped_because, INTERRUPTED, "{name}");

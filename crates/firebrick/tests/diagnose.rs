@@ -7,6 +7,7 @@ use std::{path::Path, sync::atomic::AtomicUsize, sync::atomic::Ordering};
 use firebrick::{
     Completion, Group, Metrics, PolicyLoss, Prompt, Recipe, RewardScale, RewardedGroup,
     RolloutEngine, Score, Session, Tracker as _,
+    build::{build_run, now},
     diagnose::{Finding, diagnose},
     models::Decoder,
     recipe::Loaded,
@@ -14,7 +15,6 @@ use firebrick::{
     runs::Store,
     source::Sources,
     train::{LossInput, LossOutput},
-    wire::{now, wire},
 };
 
 fn tiny() -> Loaded {
@@ -98,10 +98,10 @@ impl RolloutEngine<Decoder> for Hot {
 fn a_sampler_at_another_temperature_is_found() {
     for (factor, expected) in [(1.0, None), (1.5, Some("mismatch"))] {
         let folder = tempfile::tempdir().unwrap();
-        let wired = wire(&tiny().recipe, None, &Sources::here(), now()).unwrap();
+        let built = build_run(&tiny().recipe, None, &Sources::here(), now()).unwrap();
         let engine = LocalEngine::new(
-            &wired.trainer.policy,
-            wired.tokenizer.clone(),
+            &built.trainer.policy,
+            built.tokenizer.clone(),
             64,
             64,
             SampleOn::Host,
@@ -113,7 +113,7 @@ fn a_sampler_at_another_temperature_is_found() {
 
 #[test]
 fn what_goes_wrong_slowly_is_found_in_the_numbers() {
-    // A course gives the entropy, accuracy and length of each step. Beside it stand the findings after 40
+    // A course gives the entropy, credit and length of each step. Beside it stand the findings after 40
     // steps.
     type Course = fn(f64) -> (f64, f64, f64);
     let courses: [(Course, &[&str]); 6] = [
@@ -126,10 +126,10 @@ fn what_goes_wrong_slowly_is_found_in_the_numbers() {
     ];
     for (number, (course, expected)) in courses.into_iter().enumerate() {
         let numbers = |done: f64| {
-            let (entropy, accuracy, length) = course(done);
+            let (entropy, credit, length) = course(done);
             [
                 ("loss/entropy", entropy),
-                ("reward/accuracy", accuracy),
+                ("reward/credit", credit),
                 ("rollout/length_mean", length),
                 ("sampling/completions", 128.0),
                 ("update/count", 1.0),
@@ -198,7 +198,7 @@ fn a_rate_that_is_far_too_low_is_found() {
 
 #[test]
 fn a_form_that_the_policy_has_to_learn_first_is_found() {
-    // A course gives the completions of 100 that can't be read, and the accuracy.
+    // A course gives the completions of 100 that can't be read, and the credit.
     type Course = fn(f64) -> [f64; 2];
     let courses: [(Course, Option<&str>, &[&str]); 4] = [
         (|done| [90.0 * (1.0 - done), 0.4 * done], Some("a-model"), &["form"]),
@@ -209,10 +209,10 @@ fn a_form_that_the_policy_has_to_learn_first_is_found() {
     ];
     for (number, (course, model, expected)) in courses.into_iter().enumerate() {
         let numbers = |done: f64| {
-            let [unparsable, accuracy] = course(done);
+            let [unparsable, credit] = course(done);
             [
                 ("reward/unparsable", unparsable),
-                ("reward/accuracy", accuracy),
+                ("reward/credit", credit),
                 ("sampling/completions", 100.0),
                 ("update/count", 1.0),
                 ("update/lr", 1e-6),
@@ -252,7 +252,7 @@ fn rewards_without_worth_and_lost_speed_are_found() {
             let [right, form, heldout, judging, speed] = course(done);
             [
                 ("loss/entropy", 0.5),
-                ("reward/accuracy", right / 100.0),
+                ("reward/credit", right / 100.0),
                 ("reward/right", right),
                 ("reward/part/form", form),
                 ("eval/heldout_accuracy", heldout),
@@ -275,7 +275,7 @@ fn rewards_without_worth_and_lost_speed_are_found() {
 
 #[test]
 fn a_reward_that_never_rises_is_found() {
-    // A course gives for each of 120 steps the accuracy in training and held out, and the filtered groups
+    // A course gives for each of 120 steps the credit in training and held out, and the filtered groups
     // of 20.
     type Course = fn(f64) -> [f64; 3];
     let courses: [(Course, &[&str], &str); 5] = [
@@ -287,9 +287,9 @@ fn a_reward_that_never_rises_is_found() {
     ];
     for (number, (course, expected, remedy)) in courses.into_iter().enumerate() {
         let numbers = |done: f64| {
-            let [accuracy, heldout, filtered] = course(done);
+            let [credit, heldout, filtered] = course(done);
             [
-                ("reward/accuracy", accuracy),
+                ("reward/credit", credit),
                 ("eval/heldout_accuracy", heldout),
                 ("sampling/groups_filtered", filtered),
                 ("sampling/groups_sampled", 20.0),

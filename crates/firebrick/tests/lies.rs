@@ -58,9 +58,9 @@ impl RolloutEngine<Decoder> for Liar {
 
 /// Keeps what a run tells.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<(Vec<String>, Vec<Metrics>)>>);
+struct Recorder(Arc<Mutex<(Vec<String>, Vec<Metrics>)>>);
 
-impl Watcher for Heard {
+impl Watcher for Recorder {
     fn note(&mut self, text: &str) {
         self.0.lock().unwrap().0.push(text.to_owned());
     }
@@ -70,7 +70,7 @@ impl Watcher for Heard {
     }
 }
 
-impl Heard {
+impl Recorder {
     fn sum(&self, name: &str) -> f64 {
         self.0.lock().unwrap().1.iter().filter_map(|metrics| metrics.get(name)).sum()
     }
@@ -87,20 +87,20 @@ fn run(
     tolerance: Option<f64>,
     lie: fn(f32) -> f32,
     lies: fn(RequestId) -> bool,
-) -> (Heard, Vec<u8>) {
+) -> (Recorder, Vec<u8>) {
     let tokenizer = Tokenizer::characters(LETTERS).unwrap();
     let source = Prompts::new(prompts(&tokenizer, 32), Seed::run(17)).unwrap();
     let first = policy(&tokenizer, &Device::flex());
     let trained = policy(&tokenizer, &Device::flex().autodiff());
     let own = Arc::new(Tokenizer::characters(LETTERS).unwrap());
     let engine = LocalEngine::new(&first, own, 64, 64, SampleOn::Host);
-    let heard = Heard::default();
+    let recorder = Recorder::default();
     let session = Session::builder(trained, tokenizer, source, Even)
         .context(64)
         .runs(runs)
         .name(name)
         .engine(Liar { engine, lie, lies, tolerance })
-        .watcher(heard.clone())
+        .watcher(recorder.clone())
         .settings(|recipe| {
             recipe.rollout.group_size = 4;
             recipe.rollout.max_completion_tokens = 6;
@@ -111,7 +111,7 @@ fn run(
         });
     let summary = session.run().unwrap();
     let weights = summary.checkpoint.unwrap().join("policy.safetensors");
-    (heard, std::fs::read(weights).unwrap())
+    (recorder, std::fs::read(weights).unwrap())
 }
 
 const TOLERANCE: Option<f64> = Some(0.02);
@@ -139,11 +139,11 @@ fn nothing_is_learnt_from_a_server_that_lies_about_everything() {
         ("shifted", |it| it - 0.1),
     ];
     for (name, lie) in lies {
-        let (heard, _) = run(place.path(), name, TOLERANCE, lie, |_| true);
-        assert_eq!(heard.sum("update/count"), 0.0, "{name}");
-        assert_eq!(heard.sum("update/tokens"), 0.0, "{name}");
-        assert!(heard.sum("rollout/refused") >= 16.0, "{name}");
-        assert!(heard.note().unwrap().contains("rollout.engine.tolerance"), "{name}");
+        let (recorder, _) = run(place.path(), name, TOLERANCE, lie, |_| true);
+        assert_eq!(recorder.sum("update/count"), 0.0, "{name}");
+        assert_eq!(recorder.sum("update/tokens"), 0.0, "{name}");
+        assert!(recorder.sum("rollout/refused") >= 16.0, "{name}");
+        assert!(recorder.note().unwrap().contains("rollout.engine.tolerance"), "{name}");
     }
 }
 
@@ -152,10 +152,10 @@ fn a_lie_about_some_groups_costs_these_alone() {
     let place = tempfile::tempdir().unwrap();
     let lies: [(&str, Lie); 2] = [("impossible", |_| -9998.0), ("certain", |_| 0.0)];
     for (name, lie) in lies {
-        let (heard, _) = run(place.path(), name, TOLERANCE, lie, |id| id % 2 == 0);
-        let (refused, updates) = (heard.sum("rollout/refused"), heard.sum("update/count"));
+        let (recorder, _) = run(place.path(), name, TOLERANCE, lie, |id| id % 2 == 0);
+        let (refused, updates) = (recorder.sum("rollout/refused"), recorder.sum("update/count"));
         assert!(refused > 0.0 && updates > 0.0, "{name}: {refused} refused, {updates} updates");
         // All that was trained on is near the trainer's numbers, or as near as the step's own updates leave it.
-        assert!(heard.sum("loss/logprob_change") < 1.0, "{name}");
+        assert!(recorder.sum("loss/logprob_change") < 1.0, "{name}");
     }
 }

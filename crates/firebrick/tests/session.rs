@@ -23,15 +23,17 @@ use burn::{
 use firebrick::{
     AdvantageEstimator, Advantages, Completion, Error, FinishReason, Group, GroupFilter,
     INTERRUPTED, LrSchedule, Metrics, Optimizer, PolicyLoss, Prompt, PromptSource, Recipe, Reward,
-    RewardShaper, RewardedGroup, RolloutEngine, Score, Seed, Session, Step, TrackError, Tracker,
-    Verifier, Watcher, WorkedExample,
+    RewardShaper, RewardedGroup, RolloutEngine, Score, Seed, Session, SftExample, Step, TrackError,
+    Tracker, Verifier, Watcher,
+    build::build_run,
     data::{DateTime, Prompts, Tokenizer},
-    models::{Decoder, DecoderContext, GradientSum, KvCache, PolicyModel, Tape, TokenBatch},
+    models::{
+        Decoder, DecoderContext, GradientSum, KvCache, PolicyModel, SavedActivations, TokenBatch,
+    },
     recipe::DeviceKind as Kind,
     rollout::{GroupRequest, LocalEngine, RequestId, RolloutError, SampleOn, Wait},
     source::Sources,
     train::{AdamW, GroupNorm, LossInput, LossOutput, OptimConfig, StepOutcome, TrainError},
-    wire::wire,
 };
 
 use even::{Even, LETTERS, policy, prompts};
@@ -81,7 +83,7 @@ fn what_is_replaced_is_never_built() {
     let loaded = tiny(&[
         "reward.kind=command",
         "reward.program=['no-such-judge']",
-        "warmup={}",
+        "sft={}",
         "train.steps=1",
     ]);
     let refused = Session::new(loaded.clone()).runs(place.path()).run().unwrap_err();
@@ -109,7 +111,7 @@ fn what_is_replaced_is_never_built() {
 }
 
 #[test]
-fn a_policy_of_a_programs_own_goes_on_to_the_bit() {
+fn a_policy_of_a_programs_own_continues_to_the_bit() {
     let place = tempfile::tempdir().unwrap();
     let weights = |summary: &firebrick::Summary| {
         std::fs::read(summary.checkpoint.as_ref().unwrap().join("policy.safetensors")).unwrap()
@@ -213,7 +215,10 @@ fn every_part_that_is_given_is_used() {
     impl AdvantageEstimator for Asked {
         fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
             self.by("advantage");
-            groups.iter().map(|group| Advantages::PerCompletion(group.shaped().collect())).collect()
+            groups
+                .iter()
+                .map(|group| Advantages::PerCompletion(group.shaped_rewards().collect()))
+                .collect()
         }
     }
 
@@ -278,16 +283,16 @@ fn every_part_that_is_given_is_used() {
     let place = tempfile::tempdir().unwrap();
     let asked = Asked::default();
     let tokenizer = Tokenizer::characters(LETTERS).unwrap();
-    let worked = prompts(&tokenizer, 4)
+    let examples = prompts(&tokenizer, 4)
         .into_iter()
-        .map(|prompt| WorkedExample::new(prompt.tokens.clone(), prompt.tokens));
-    let session = || own(place.path(), "run", 2).settings(|recipe| recipe.warmup.steps = 2);
+        .map(|prompt| SftExample::new(prompt.tokens.clone(), prompt.tokens));
+    let session = || own(place.path(), "run", 2).settings(|recipe| recipe.sft.steps = 2);
     let refused = session().run().unwrap_err();
-    assert!(matches!(refused, Error::NoWorked), "{refused}");
+    assert!(matches!(refused, Error::NoSftExamples), "{refused}");
     // A part may be in a box, so that it can be chosen while the program runs.
     let shaper: Box<dyn RewardShaper> = Box::new(asked.clone());
     session()
-        .worked(worked.collect())
+        .sft_examples(examples.collect())
         .shaper(shaper)
         .filter(asked.clone())
         .advantage(asked.clone())
@@ -302,7 +307,7 @@ fn every_part_that_is_given_is_used() {
     let all =
         ["advantage", "filter", "loss", "optimizer", "reset", "schedule", "shaper", "tracker"];
     assert_eq!(parts, all);
-    // Two steps of the warm-up, and two updates in each of the two others.
+    // Two steps of SFT, and two updates in each of the two others.
     assert_eq!((asked["optimizer"], asked["advantage"], asked["reset"]), (6, 2, 1));
 
     let misplaced = Session::new(tiny(&[])).runs(place.path()).context(9).run().unwrap_err();
@@ -380,15 +385,15 @@ fn an_engine_that_dies_costs_no_finished_step() {
         session.engine(Dying(dies, Vec::new()))
     };
     session(2).run().unwrap_err();
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    session(99).resume(true).watcher(Evaluated(heard.clone())).run().unwrap();
-    assert_eq!(*heard.lock().unwrap(), [2]);
+    let recorder = Arc::new(Mutex::new(Vec::new()));
+    session(99).resume(true).watcher(Evaluated(recorder.clone())).run().unwrap();
+    assert_eq!(*recorder.lock().unwrap(), [2]);
 }
 
 /// Groups are judged while others are being sampled. A run samples and learns the same, whichever of the two is
 /// quicker.
 #[test]
-fn a_slow_judge_changes_nothing_and_sampling_goes_on() {
+fn a_slow_judge_changes_nothing_and_sampling_continues() {
     /// An engine that counts its polls.
     struct Counted(LocalEngine<Decoder>, Arc<AtomicUsize>);
 
@@ -462,12 +467,12 @@ fn a_slow_judge_changes_nothing_and_sampling_goes_on() {
 /// With `gae` and no critic a trainer once took plain rewards for advantages, in silence.
 #[test]
 fn a_trainer_takes_advantages_from_one_place() {
-    let loaded = tiny(&["warmup.steps=0", "advantage.kind=gae"]);
-    let wired = wire(&loaded.recipe, None, &Sources::here(), DateTime::default()).unwrap();
-    let mut trainer = wired.trainer;
+    let loaded = tiny(&["sft.steps=0", "advantage.kind=gae"]);
+    let built = build_run(&loaded.recipe, None, &Sources::here(), DateTime::default()).unwrap();
+    let mut trainer = built.trainer;
     let error = trainer.step(&mut ()).unwrap_err();
     assert!(matches!(error, TrainError::NoAdvantage), "{error}");
-    trainer.critic = wired.critic.map(|plan| plan.beside(&trainer.policy));
+    trainer.critic = built.critic.map(|plan| plan.new_critic(&trainer.policy));
     trainer.task.advantage = Some(Box::new(GroupNorm::default()));
     let error = trainer.step(&mut ()).unwrap_err();
     assert!(matches!(error, TrainError::TwoAdvantages), "{error}");
@@ -552,16 +557,16 @@ impl PolicyModel for Tight {
         true
     }
 
-    fn record<'a>(
+    fn forward_saving<'a>(
         &'a self,
         _: usize,
         _: Tensor<3>,
         _: &'a DecoderContext,
-    ) -> (Tensor<3>, Tape<'a>) {
+    ) -> (Tensor<3>, SavedActivations<'a>) {
         panic!("out of device memory allocating 4096 bytes")
     }
 
-    fn replay(
+    fn backward_recompute(
         &self,
         index: usize,
         x: Tensor<3>,
@@ -570,12 +575,12 @@ impl PolicyModel for Tight {
         sum: &mut GradientSum,
     ) -> Tensor<3> {
         assert!(self.halvings > 1, "out of device memory allocating 64 bytes");
-        self.inner.replay(index, x, d_y, context, sum)
+        self.inner.backward_recompute(index, x, d_y, context, sum)
     }
 
-    fn halve_pieces(&mut self) -> bool {
+    fn halve_chunks(&mut self) -> bool {
         self.halvings += 1;
-        self.inner.halve_pieces()
+        self.inner.halve_chunks()
     }
 
     fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, KvCache) {
@@ -593,12 +598,12 @@ impl PolicyModel for Tight {
 
 /// A watcher that keeps all that a run tells it.
 #[derive(Clone, Default)]
-struct Heard {
+struct Recorder {
     notes: Arc<Mutex<Vec<String>>>,
     metrics: Arc<Mutex<BTreeMap<Step, Metrics>>>,
 }
 
-impl Watcher for Heard {
+impl Watcher for Recorder {
     fn note(&mut self, text: &str) {
         self.notes.lock().unwrap().push(text.to_owned());
     }
@@ -608,7 +613,7 @@ impl Watcher for Heard {
     }
 }
 
-impl Heard {
+impl Recorder {
     /// Returns the notes on memory.
     fn short(&self) -> Vec<String> {
         let notes = self.notes.lock().unwrap();
@@ -616,9 +621,10 @@ impl Heard {
     }
 
     /// Tells whether two steps of two runs went the same way.
-    fn agrees(&self, other: &Heard) -> bool {
+    fn agrees(&self, other: &Recorder) -> bool {
         let close = |(step, name)| {
-            let of = |heard: &Heard| heard.metrics.lock().unwrap()[&step].get(name).unwrap();
+            let of =
+                |recorder: &Recorder| recorder.metrics.lock().unwrap()[&step].get(name).unwrap();
             (of(self) - of(other)).abs() < 1e-5
         };
         let names = ["loss/total", "update/grad_norm", "loss/entropy", "rollout/length_mean"];
@@ -629,13 +635,14 @@ impl Heard {
 #[test]
 fn an_update_without_memory_is_cut_smaller_with_the_same_result() {
     let place = tempfile::tempdir().unwrap();
-    let free = Heard::default();
+    let free = Recorder::default();
     own(place.path(), "free", 2).watcher(free.clone()).run().unwrap();
     let run = |name: &str, tokens, steps, resume| {
-        let heard = Heard::default();
+        let recorder = Recorder::default();
         let of = |inner| Tight { inner, tokens, halvings: 0 };
-        let session = own_of(of, place.path(), name, steps).watcher(heard.clone()).resume(resume);
-        session.run().map(|_| heard)
+        let session =
+            own_of(of, place.path(), name, steps).watcher(recorder.clone()).resume(resume);
+        session.run().map(|_| recorder)
     };
     let tight = run("tight", 20, 2, false).unwrap();
     let said = tight.short();
@@ -648,7 +655,7 @@ fn an_update_without_memory_is_cut_smaller_with_the_same_result() {
     assert_eq!(run("tight", 20, 3, true).unwrap().short(), [""; 0]);
     // If no cut is small enough, the run ends.
     let Err(Error::DeviceFailed { remedy, .. }) = run("none", 3, 1, false) else {
-        panic!("it went on without memory");
+        panic!("it continued without memory");
     };
     assert!(remedy.contains("rollout.max_completion_tokens (now 6)"), "{remedy}");
 }
@@ -690,10 +697,10 @@ impl Optimizer<Decoder> for Late {
 fn a_gradient_that_is_not_whole_is_made_again() {
     let place = tempfile::tempdir().unwrap();
     let run = |name: &str, failures| {
-        let heard = Heard::default();
+        let recorder = Recorder::default();
         let optimizer = Late { inner: AdamW::new(OptimConfig::default()), failures };
-        own(place.path(), name, 2).optimizer(optimizer).watcher(heard.clone()).run().unwrap();
-        heard
+        own(place.path(), name, 2).optimizer(optimizer).watcher(recorder.clone()).run().unwrap();
+        recorder
     };
     let (free, late) = (run("free", 0), run("late", 4));
     assert_eq!((free.short().len(), late.short().len()), (0, 1));

@@ -13,7 +13,7 @@ use firebrick_runs::{Store, Summary};
 
 /// Everything that was heard, in order.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<Told>>>);
+struct Recorder(Arc<Mutex<Vec<Told>>>);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
@@ -26,13 +26,13 @@ enum Told {
     Finished(u64, bool),
 }
 
-impl Heard {
+impl Recorder {
     fn add(&self, told: Told) {
         self.0.lock().unwrap().push(told);
     }
 }
 
-impl Watcher for Heard {
+impl Watcher for Recorder {
     fn begin(&mut self, stage: Stage, total: u64) {
         self.add(Told::Begin(stage, total));
     }
@@ -69,15 +69,15 @@ impl Watcher for Heard {
 fn a_watcher_hears_every_stage_and_changes_nothing() {
     let runs = tempfile::tempdir().unwrap();
     let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml");
-    let heard = Heard::default();
+    let recorder = Recorder::default();
     let mut summaries = Vec::new();
     for name in ["watched", "alone"] {
-        let set = ["warmup.steps=4", "warmup.every=2", "train.steps=2", &format!("name={name}")]
+        let set = ["sft.steps=4", "sft.every=2", "train.steps=2", &format!("name={name}")]
             .map(str::to_owned);
         let loaded = Recipe::load(&tiny, &set).unwrap();
         let session = Session::new(loaded).runs(runs.path());
         let session = match name {
-            "watched" => session.watcher(heard.clone()),
+            "watched" => session.watcher(recorder.clone()),
             _ => session,
         };
         let summary = session.run().unwrap();
@@ -86,7 +86,7 @@ fn a_watcher_hears_every_stage_and_changes_nothing() {
     }
     assert_eq!(summaries[0], summaries[1]);
 
-    let told = heard.0.lock().unwrap().clone();
+    let told = recorder.0.lock().unwrap().clone();
     let (last, before) = told.split_last().unwrap();
     assert_eq!(*last, Told::Finished(2, true));
     assert!(matches!(&before[2], Told::Note(note) if note.starts_with("watched: ")), "{told:?}");
@@ -95,16 +95,16 @@ fn a_watcher_hears_every_stage_and_changes_nothing() {
     for one in before {
         match one {
             Told::Begin(stage, total) => {
-                // Only a warm-up has another stage in it.
-                assert!(open.iter().all(|(outer, ..)| *outer == Stage::Warmup), "{told:?}");
+                // Only SFT has another stage in it.
+                assert!(open.iter().all(|(outer, ..)| *outer == Stage::Sft), "{told:?}");
                 open.push((*stage, *total, 0));
             }
             Told::Extend(units) => open.last_mut().unwrap().1 += units,
             Told::Advance(units) => open.last_mut().unwrap().2 += units,
             Told::End => {
                 let (stage, total, units) = open.pop().unwrap();
-                // A warm-up may end before its last step, and an evaluation counts completions that end.
-                assert!(units == total || stage == Stage::Warmup, "{stage:?}: {units} of {total}");
+                // SFT may end before its last step, and an evaluation counts completions that end.
+                assert!(units == total || stage == Stage::Sft, "{stage:?}: {units} of {total}");
                 done.push(stage);
             }
             _ => {}
@@ -113,7 +113,7 @@ fn a_watcher_hears_every_stage_and_changes_nothing() {
     assert!(open.is_empty(), "{open:?}");
     for (stage, times) in [
         (Stage::Load, 1),
-        (Stage::Warmup, 1),
+        (Stage::Sft, 1),
         (Stage::Rollout, 2),
         (Stage::Update, 2),
         (Stage::Eval, 2),
@@ -140,9 +140,9 @@ fn who_follows_a_record_hears_each_number_once_and_again_what_comes_again() {
     };
     let mut follow = Follow::new();
     let mut hear = |store: &Store| {
-        let heard = Heard::default();
-        let ended = follow.catch_up(store, &mut heard.clone()).unwrap();
-        let told = std::mem::take(&mut *heard.0.lock().unwrap());
+        let recorder = Recorder::default();
+        let ended = follow.catch_up(store, &mut recorder.clone()).unwrap();
+        let told = std::mem::take(&mut *recorder.0.lock().unwrap());
         let numbers = told.into_iter().filter_map(|told| match told {
             Told::Metrics(step, names) => Some((step, names.join(" "))),
             _ => None,
@@ -161,7 +161,7 @@ fn who_follows_a_record_hears_each_number_once_and_again_what_comes_again() {
     assert_eq!(hear(&store).0, vec![]);
     log(&mut store, 3, "eval/heldout_accuracy");
     assert_eq!(hear(&store).0, told(&[(3, "eval/heldout_accuracy")]));
-    // The run goes on from an earlier checkpoint, and comes as far as it was before anybody looks.
+    // The run continues from an earlier checkpoint, and comes as far as it was before anybody looks.
     store.truncate_after(1).unwrap();
     for step in 2..=3 {
         log(&mut store, step, "reward/mean");

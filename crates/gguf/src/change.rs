@@ -9,8 +9,8 @@ use crate::{
 /// A change that turned a folder's values into the file's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The rows of each head stand in pairs: a row of the first half beside a row of the second half. ggml turns
-    /// neighbours, transformers turns halves.
+    /// The rows of each head stand in pairs: a row of the first half beside a row of the second half. ggml rotates
+    /// neighbours, transformers rotates halves.
     Pairs { heads: usize },
     /// 1 was added to each value.
     PlusOne,
@@ -124,13 +124,13 @@ impl Change {
             }
             Change::Pairs { heads } => {
                 let (of_head, width) = (rows / heads, values.len() / rows);
-                let mut turned = Vec::with_capacity(of_head * width);
+                let mut interleaved = Vec::with_capacity(of_head * width);
                 for head in values.chunks_mut(of_head * width) {
-                    turned.clear();
+                    interleaved.clear();
                     for row in (0..of_head).step_by(2).chain((1..of_head).step_by(2)) {
-                        turned.extend_from_slice(&head[row * width..][..width]);
+                        interleaved.extend_from_slice(&head[row * width..][..width]);
                     }
-                    head.copy_from_slice(&turned);
+                    head.copy_from_slice(&interleaved);
                 }
             }
             Change::Tiled(tiles) => {

@@ -113,9 +113,9 @@ impl Gguf {
             return Err("it has no token_embd.weight: it is not a whole model".into());
         };
         let (hidden, head) = (keys.needed("embedding_length")?, shape.head);
-        let turned = keys.size("rope.dimension_count")?;
+        let rotated = keys.size("rope.dimension_count")?;
         for (key, came) in [
-            ("rope.dimension_count", turned.filter(|_| !shape.family.turns_a_part())),
+            ("rope.dimension_count", rotated.filter(|_| !shape.family.rotates_a_part())),
             ("attention.value_length", keys.size("attention.value_length")?),
         ] {
             if came.is_some_and(|came| came != head) {
@@ -198,8 +198,8 @@ impl Gguf {
             }
             _ => {}
         }
-        if shape.family.turns_a_part() {
-            let share = turned.unwrap_or(head) as f64 / head.max(1) as f64;
+        if shape.family.rotates_a_part() {
+            let share = rotated.unwrap_or(head) as f64 / head.max(1) as f64;
             config.insert("partial_rotary_factor".into(), share.into());
         }
         let scaling = rope::scaling(&keys, shape.family)?;

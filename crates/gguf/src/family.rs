@@ -39,7 +39,7 @@ impl Family {
         Family::ALL.iter().find(|(known, _)| *known == name).map(|(_, family)| *family)
     }
 
-    /// Tells whether queries and keys are stored in pairs of rows that are turned together.
+    /// Tells whether queries and keys are stored in pairs of rows that are rotated together.
     pub(crate) fn pairs(self) -> bool {
         matches!(self, Family::Llama | Family::SmolLm3)
     }
@@ -49,8 +49,8 @@ impl Family {
         matches!(self, Family::Gemma | Family::Gemma3 | Family::Qwen35)
     }
 
-    /// Tells whether models turn a part of a head only.
-    pub(crate) fn turns_a_part(self) -> bool {
+    /// Tells whether models rotate a part of a head only.
+    pub(crate) fn rotates_a_part(self) -> bool {
         matches!(self, Family::Qwen35 | Family::Phi3)
     }
 

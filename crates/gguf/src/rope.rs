@@ -120,14 +120,14 @@ impl Gguf {
             }
         }
         let context = keys.needed("rope.scaling.original_context_length").map_err(wrong)?;
-        let turned = keys.size("rope.dimension_count").map_err(wrong)?;
-        let turned = turned.unwrap_or(shape.head);
+        let rotated = keys.size("rope.dimension_count").map_err(wrong)?;
+        let rotated = rotated.unwrap_or(shape.head);
         let divisors = |name: &str| -> Result<Vec<f64>, GgufError> {
             let came = &self.tensors()[name].shape;
-            if *came != [turned / 2] {
+            if *came != [rotated / 2] {
                 let problem = format!(
-                    "{name} has the shape {came:?}, expected [{}], one for each pair that is turned",
-                    turned / 2
+                    "{name} has the shape {came:?}, expected [{}], one for each pair that is rotated",
+                    rotated / 2
                 );
                 return Err(wrong(problem));
             }

@@ -147,7 +147,7 @@ impl Gguf {
         let there = path.is_file();
         if !there && name == "tokenizer.json" {
             return Err(self.model(format!(
-                "{why}: put tokenizer.json and tokenizer_config.json of the original model beside it"
+                "{why}: put tokenizer.json and tokenizer_config.json of the original model next to it"
             )));
         }
         if !there {
@@ -155,7 +155,7 @@ impl Gguf {
         }
         let unreadable = |source| GgufError::Read { path: path.clone(), source };
         if fs::metadata(&path).map_err(unreadable)?.len() > BESIDE {
-            return Err(self.model(format!("{name} beside it has more than {BESIDE} bytes")));
+            return Err(self.model(format!("{name} next to it has more than {BESIDE} bytes")));
         }
         fs::read(&path).map(Some).map_err(unreadable)
     }

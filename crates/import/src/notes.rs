@@ -73,8 +73,8 @@ impl Notes {
         let translated = keys.filter(|&key| !self.said.contains(key)).count();
         let idle: usize = self.idle.iter().map(|(_, keys)| keys.len()).sum();
         let mut page = format!(
-            "{origin}: {translated} keys came over as they are, {} differ, {} have no counterpart, {idle} mean \
-             nothing here, {} are not known\n",
+            "{origin}: keys translated as they are: {translated}; with differences: {}; without a counterpart: {}; \
+             without meaning here: {idle}; unknown: {}\n",
             self.differs.len(),
             self.lacks.len(),
             self.unknown.len(),

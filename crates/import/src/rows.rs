@@ -15,12 +15,12 @@ pub(super) struct Row {
     pub(super) rule: Rule,
     /// The difference, or the reason why there is no key here; at most three sentences.
     pub(super) says: &'static str,
-    /// Tells whether `says` holds beside the other keys.
+    /// Tells whether `says` holds with the other keys.
     pub(super) fits: fn(&Settings) -> bool,
 }
 
 impl Row {
-    /// Returns the row for a `says` that holds only beside some settings. Beside others the key is idle, if it has
+    /// Returns the row for a `says` that holds only with some settings. With others the key is idle, if it has
     /// no counterpart.
     pub(super) const fn when(self, fits: fn(&Settings) -> bool) -> Row {
         Row { fits, ..self }

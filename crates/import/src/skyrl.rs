@@ -76,7 +76,7 @@ pub(super) static ROWS: &[Row] = &[
     lacks("generator.vision_language_generator", "false", &["false"], "Prompts are text."),
     by("trainer.algorithm.dynamic_sampling.type", "null", "sampling.dynamic", dynamic,
         "Both look at rewards before the punishment for length. Surplus groups are thrown away, as \
-         in SkyRL: `sampling.surplus = \"drop\"`.").when(is_refilled),
+         in SkyRL: `sampling.carry_over = false`.").when(is_refilled),
     read("trainer.algorithm.dynamic_sampling.max_sample_batches", "30", "sampling.max_rounds",
         "A batch has train_batch_size prompts there. A round here has at most as many; later \
          rounds have as many as should fill the step. SkyRL ends with an error at the cap, so \
@@ -87,7 +87,7 @@ pub(super) static ROWS: &[Row] = &[
         "It becomes `drop`. Dynamic sampling, if it is on, removes groups without spread earlier.")
         .when(|settings| settings.truth("trainer.algorithm.zero_variance_filter")),
     read("trainer.algorithm.zero_variance_filter_tol", "1e-6", "sampling.tolerance",
-        "The tolerance here is between the largest and the smallest accuracy.")
+        "The tolerance here is between the largest and the smallest base reward.")
         .when(|settings| settings.truth("trainer.algorithm.zero_variance_filter")),
 
     // Reward
@@ -173,24 +173,24 @@ pub(super) static ROWS: &[Row] = &[
     lacks("trainer.algorithm.cispo.cispo_anchor", "old", &["old"],
         "By default Firebrick samples with the trainer's weights and numerics: the two policies differ \
          only by rounding."),
-    by("trainer.algorithm.use_tis", "false", "loss.importance_cap",
+    by("trainer.algorithm.use_tis", "false", "loss.tis_cap",
         |settings, draft| {
             let key = "trainer.algorithm.tis_imp_ratio_cap";
             if settings.truth("trainer.algorithm.use_tis") {
                 match settings.number(key) {
-                    Some(cap) if cap > 0.0 => draft.take("loss.importance_cap", key),
-                    _ => draft.lacks(key, "Set `loss.importance_cap`, a number above 0."),
+                    Some(cap) if cap > 0.0 => draft.take("loss.tis_cap", key),
+                    _ => draft.lacks(key, "Set `loss.tis_cap`, a number above 0."),
                 }
             }
         }, IMPORTANCE).when(|settings| settings.truth("trainer.algorithm.use_tis")),
-    read("trainer.algorithm.tis_imp_ratio_cap", "-1.0", "loss.importance_cap", ""),
-    by("trainer.algorithm.off_policy_correction.tis_ratio_type", "null", "loss.importance_cap",
+    read("trainer.algorithm.tis_imp_ratio_cap", "-1.0", "loss.tis_cap", ""),
+    by("trainer.algorithm.off_policy_correction.tis_ratio_type", "null", "loss.tis_cap",
         |settings, draft| {
             let cap = "trainer.algorithm.off_policy_correction.token_tis_ratio_clip_high";
             importance(TIS, cap, settings, draft);
         }, IMPORTANCE).when(|settings| settings.text(TIS).as_deref() == Some("token")),
     read("trainer.algorithm.off_policy_correction.token_tis_ratio_clip_high", "2.0",
-        "loss.importance_cap", ""),
+        "loss.tis_cap", ""),
     lacks("trainer.algorithm.off_policy_correction.sequence_mask_metric", "null", &["null"],
         CORRECTION),
 

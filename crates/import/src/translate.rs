@@ -53,7 +53,7 @@ pub(super) fn refilled(rounds: i64, cap: &str, key: &str, draft: &mut Draft) {
     if rounds > 0 {
         draft.set("sampling.on_cap", "error", cap);
     }
-    draft.set("sampling.surplus", "drop", key);
+    draft.set("sampling.carry_over", false, key);
 }
 
 pub(super) fn verifier(draft: &mut Draft, kind: &str, wrong: f64, from: &str) {
@@ -126,10 +126,10 @@ pub(super) fn importance(key: &str, cap: &str, settings: &Settings, draft: &mut 
     match settings.text(key).as_deref() {
         None | Some("null" | "none") => {}
         Some("token") if settings.number(cap).is_some_and(|cap| cap > 0.0) => {
-            draft.take("loss.importance_cap", cap);
+            draft.take("loss.tis_cap", cap);
         }
-        Some("token") => draft.lacks(cap, "Set `loss.importance_cap`, a number above 0."),
-        Some(_) => draft.lacks(key, "Importance weights are by token here: `loss.importance_cap`."),
+        Some("token") => draft.lacks(cap, "Set `loss.tis_cap`, a number above 0."),
+        Some(_) => draft.lacks(key, "Importance weights are by token here: `loss.tis_cap`."),
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) const IMPORTANCE: &str = "By default Firebrick samples with the train
 
 /// The remark on other corrections for a sampler that differs from the trainer.
 pub(super) const CORRECTION: &str = "By default Firebrick samples with the trainer's weights and numerics, so only rounding is \
-     left to correct. Otherwise there are `loss.importance_cap` and `loss.importance_range`.";
+     left to correct. Otherwise there are `loss.tis_cap` and `loss.tis_mask`.";
 
 /// The remark on conversations.
 pub(super) const TURNS: &str = "Conversations of several turns need `[environment]`.";

@@ -42,7 +42,7 @@ pub(super) static ROWS: &[Row] = &[
     lacks("actor_rollout_ref.model.custom_chat_template", "null", &["null"],
         "The template is the model folder's: put it there as chat_template.jinja."),
     lacks("actor_rollout_ref.model.lora_adapter_path", "null", &["null"],
-        "`model.path` names an adapter to go on from."),
+        "`model.path` names an adapter to continue from."),
 
     // Data
     by("data.train_files", "~/data/rlhf/gsm8k/train.parquet", "data.train",
@@ -94,9 +94,9 @@ pub(super) static ROWS: &[Row] = &[
         "The published AIME file has each of its 30 prompts 32 times, and `data.deduplicate` keeps one \
          of each. So 1 there is 32 here, unless `data.deduplicate` is false.").when(is_aime),
     by("algorithm.filter_groups.enable", "false", "sampling.dynamic", filter_groups,
-        "Firebrick keeps a group for the spread of its accuracies, the largest minus the smallest; \
+        "Firebrick keeps a group for the spread of its base rewards, the largest minus the smallest; \
          verl takes a standard deviation. Surplus groups are thrown away, as in verl: \
-         `sampling.surplus = \"drop\"`.")
+         `sampling.carry_over = false`.")
         .when(|settings| settings.truth("algorithm.filter_groups.enable")),
     read("algorithm.filter_groups.max_num_gen_batches", "0", "sampling.max_rounds",
         "verl counts batches of gen_batch_size, Firebrick counts rounds of at most \
@@ -105,7 +105,7 @@ pub(super) static ROWS: &[Row] = &[
          default here trains on the groups that there are.")
         .when(|settings| settings.truth("algorithm.filter_groups.enable")),
     lacks("algorithm.filter_groups.metric", "null", &["acc", "null"],
-        "Groups are kept for their accuracy, before any punishment for length."),
+        "Groups are kept for their base rewards, before any punishment for length."),
     lacks("algorithm.filter_groups.*", "", &["null", "1"], "Rounds follow one another."),
 
     // Reward
@@ -175,10 +175,10 @@ pub(super) static ROWS: &[Row] = &[
     lacks("algorithm.use_kl_in_reward", "false", &["false"],
         "The reward is the verifier's alone. A penalty on the distance is in the loss: `loss.kl`."),
     lacks("algorithm.use_pf_ppo", "false", &["false"], "Completions are not weighted by their reward."),
-    by("algorithm.rollout_correction.rollout_is", "null", "loss.importance_cap",
+    by("algorithm.rollout_correction.rollout_is", "null", "loss.tis_cap",
         |settings, draft| importance(ROLLOUT_IS, &format!("{ROLLOUT_IS}_threshold"), settings, draft),
         IMPORTANCE).when(|settings| settings.text(ROLLOUT_IS).as_deref() == Some("token")),
-    read("algorithm.rollout_correction.rollout_is_threshold", "2.0", "loss.importance_cap", ""),
+    read("algorithm.rollout_correction.rollout_is_threshold", "2.0", "loss.tis_cap", ""),
     lacks("algorithm.rollout_correction.*", "", &["null", "false", "2.0", "ppo_clip"], CORRECTION),
 
     // Loss
@@ -189,7 +189,7 @@ pub(super) static ROWS: &[Row] = &[
         |settings, draft| clip("clip_ratio_high", "loss.clip_ratio_high", settings, draft), ""),
     read("actor_rollout_ref.actor.clip_ratio", "0.2", "loss.clip_ratio_low, loss.clip_ratio_high",
         "verl takes this value for clip_ratio_low or clip_ratio_high if that key is null or left out. \
-         Versions of verl in which both are 0.2 by default read it only beside a null."),
+         Versions of verl in which both are 0.2 by default read it only with a null."),
     read("actor_rollout_ref.actor.clip_ratio_c", "3.0", "loss.dual_clip",
         "verl always has this bound, by default 3. Firebrick has it only if you set it."),
     by("actor_rollout_ref.actor.loss_agg_mode", "token-mean", "loss.aggregation", aggregation,

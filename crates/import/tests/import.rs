@@ -74,7 +74,7 @@ fn a_critic_comes_over_with_what_it_needs() {
     // The third step is the first in which verl updates the policy.
     assert_eq!((recipe.critic.warmup_steps, recipe.rollout.group_size), (2, 1));
     assert_eq!(recipe.critic.coef, 1.0);
-    // Beside another estimator the critic's keys mean nothing.
+    // With another estimator the critic's keys mean nothing.
     let text = of("c.yaml", &verl.replace("gae", "grpo").replace("n: 1", "n: 2")).text;
     assert!(!text.contains("[critic]") && text.contains("critic.optim.lr, trainer"), "{text}");
 }
@@ -188,10 +188,10 @@ fn estimators_and_importance_weights_have_their_names() {
     let advantage = verl("adv_estimator: reinforce_plus_plus_baseline").advantage;
     assert_eq!(advantage, Advantage::ReinforceBaseline);
     let weighed = |table: &str| verl(&format!("rollout_correction: {{{table}}}")).loss;
-    assert_eq!(weighed("rollout_is: token").importance_cap, Some(2.0));
-    assert_eq!(weighed("rollout_is: token, rollout_is_threshold: 3").importance_cap, Some(3.0));
-    assert_eq!(weighed("rollout_is: sequence").importance_cap, None);
-    assert_eq!(weighed("rollout_is: null").importance_cap, None);
+    assert_eq!(weighed("rollout_is: token").tis_cap, Some(2.0));
+    assert_eq!(weighed("rollout_is: token, rollout_is_threshold: 3").tis_cap, Some(3.0));
+    assert_eq!(weighed("rollout_is: sequence").tis_cap, None);
+    assert_eq!(weighed("rollout_is: null").tis_cap, None);
     for (algorithm, cap) in [
         ("off_policy_correction: {tis_ratio_type: token}", Some(2.0)),
         ("off_policy_correction: {tis_ratio_type: sequence}", None),
@@ -200,7 +200,7 @@ fn estimators_and_importance_weights_have_their_names() {
         ("tis_imp_ratio_cap: 1.5", None),
     ] {
         let text = format!("trainer: {{algorithm: {{{algorithm}}}}}");
-        assert_eq!(recipe("c.yaml", &text).loss.importance_cap, cap, "{algorithm}");
+        assert_eq!(recipe("c.yaml", &text).loss.tis_cap, cap, "{algorithm}");
     }
 }
 

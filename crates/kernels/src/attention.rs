@@ -1,7 +1,7 @@
 //! Attention whose memory grows with the tokens and not with their square, forward and backward.
 //!
 //! Scores exist for a block of queries and a block of keys at a time. On the way through the keys, a query's
-//! largest score, its sum of exponentials and its weighted sum of values are carried along, and scaled anew
+//! largest score, its sum of exponentials and its weighted sum of values are carried along, and scaled again
 //! whenever the largest score changes (Milakov and Gimelshein 2018; Rabe and Staats 2021). Besides its inputs, the
 //! backward pass needs one number for each query and head, the logarithm of that sum. With it, a block's weights
 //! are made once more as exp(score − logarithm). The gradient of a score is its weight times the amount by which
@@ -12,10 +12,10 @@
 use burn::tensor::{Device, FloatDType, Int, Tensor};
 
 use crate::{
-    Heads as Counts, MASKED, Sight, cpu,
+    Heads as Counts, MASKED, PackedMask, cpu,
     flex::{numbers, tensor},
     joined,
-    sight::{Joint, Tile, Tiled},
+    mask::{SharedPrefix, Tile, Tiled},
 };
 
 /// The largest number of queries in a block.
@@ -24,9 +24,9 @@ const QUERIES: usize = 128;
 /// The smallest number of keys in a block, however many heads there are.
 const KEYS: usize = 64;
 
-/// Settings of an attention. Only `window` changes the result.
+/// The options of an attention. Only `window` changes the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct AttentionOptions {
     /// The number of positions that a token sees, its own included. `None` means all positions before it.
     pub window: Option<usize>,
     /// The number of scores that are in memory at once, about. The CPU's body ignores this and has a block of
@@ -34,206 +34,203 @@ pub struct Look {
     pub scores: usize,
 }
 
-/// The output of an attention.
+/// The output of an attention, and the log-sum-exp of its scores.
 #[derive(Clone, Debug)]
-pub struct Attended {
-    /// The output, `[places, heads, head_dim]`.
+pub struct AttentionOutput {
+    /// The output, `[tokens, heads, head_dim]`.
     pub output: Tensor<3>,
-    /// The logarithm of the sum of a query's exponentials, `[places, heads, 1]`.
-    pub logsum: Tensor<3>,
+    /// The log-sum-exp of each query's scores, `[tokens, heads, 1]`.
+    pub lse: Tensor<3>,
 }
 
-/// Computes `softmax(q·kᵀ / sqrt(head_dim)) · v` over the tokens that `sight` lets a token see. Several query
-/// heads may share a key head.
+/// Computes `softmax(q·kᵀ / sqrt(head_dim)) · v` over the tokens that `mask` lets a token see. Several query heads may
+/// share a key head.
 ///
-/// `query` is `[places, heads, head_dim]`, `key` and `value` are `[places, kv_heads, head_dim]`; the result is
-/// f32. It can be differentiated, but then every score is kept: an update calls [`attention_backward`].
+/// `query` is `[tokens, heads, head_dim]`, `key` and `value` are `[tokens, kv_heads, head_dim]`; the result is f32. It
+/// can be differentiated, but then every score is kept: an update calls [`attention_backward`].
 pub fn attention(
     query: &Tensor<3>,
     key: &Tensor<3>,
     value: &Tensor<3>,
-    sight: &Sight,
-    look: Look,
-) -> Attended {
-    let looks = [query, key, value];
-    on_gpu!(attention::forward(looks, sight, look));
-    let [Some(of_query), Some(of_key), Some(of_value)] = looks.map(numbers) else {
-        return plain(looks, sight, look);
+    mask: &PackedMask,
+    options: AttentionOptions,
+) -> AttentionOutput {
+    let qkv = [query, key, value];
+    on_gpu!(attention::forward(qkv, mask, options));
+    let [Some(of_query), Some(of_key), Some(of_value)] = qkv.map(numbers) else {
+        return plain(qkv, mask, options);
     };
-    let [places, heads, width] = query.dims();
-    let [output, logsum] = cpu::attention::forward(cpu::attention::Looks {
+    let [tokens, heads, width] = query.dims();
+    let [output, lse] = cpu::attention::forward(cpu::attention::Qkv {
         query: &of_query,
         key: &of_key,
         value: &of_value,
         heads: Counts { query: heads, key: key.dims()[1], width },
-        segments: sight.segments(),
-        window: look.window.unwrap_or(usize::MAX),
+        segments: mask.segments(),
+        window: options.window.unwrap_or(usize::MAX),
     });
-    Attended {
-        output: tensor(output, [places, heads, width]),
-        logsum: tensor(logsum, [places, heads, 1]),
+    AttentionOutput {
+        output: tensor(output, [tokens, heads, width]),
+        lse: tensor(lse, [tokens, heads, 1]),
     }
 }
 
-/// Computes the gradients of `query`, `key` and `value`, given that of the output, `[places, heads, head_dim]`.
-/// All gradients are f32.
+/// Computes the gradients of `query`, `key` and `value`, given that of the output, `[tokens, heads, head_dim]`. All
+/// gradients are f32.
 pub fn attention_backward(
-    looks: [&Tensor<3>; 3],
-    attended: &Attended,
+    qkv: [&Tensor<3>; 3],
+    out: &AttentionOutput,
     d_output: &Tensor<3>,
-    sight: &Sight,
-    look: Look,
+    mask: &PackedMask,
+    options: AttentionOptions,
 ) -> [Tensor<3>; 3] {
-    on_gpu!(attention_back::back(looks, attended, d_output, sight, look));
-    let all = (
-        looks.map(numbers),
-        numbers(&attended.output),
-        numbers(&attended.logsum),
-        numbers(d_output),
-    );
-    let ([Some(query), Some(key), Some(value)], Some(output), Some(logsum), Some(of_d)) = all
-    else {
-        return plain_backward(looks, attended, d_output, sight, look);
+    on_gpu!(attention_backward::backward(qkv, out, d_output, mask, options));
+    let all = (qkv.map(numbers), numbers(&out.output), numbers(&out.lse), numbers(d_output));
+    let ([Some(query), Some(key), Some(value)], Some(output), Some(lse), Some(of_d)) = all else {
+        return plain_backward(qkv, out, d_output, mask, options);
     };
-    let shapes = looks.map(|look| look.dims());
+    let shapes = qkv.map(|x| x.dims());
     let [_, heads, width] = shapes[0];
-    let numbers = cpu::attention::Looks {
+    let numbers = cpu::attention::Qkv {
         query: &query,
         key: &key,
         value: &value,
         heads: Counts { query: heads, key: shapes[1][1], width },
-        segments: sight.segments(),
-        window: look.window.unwrap_or(usize::MAX),
+        segments: mask.segments(),
+        window: options.window.unwrap_or(usize::MAX),
     };
-    let [d_query, d_key, d_value] = cpu::attention::back(numbers, &output, &logsum, &of_d);
+    let [d_query, d_key, d_value] = cpu::attention::backward(numbers, &output, &lse, &of_d);
     [tensor(d_query, shapes[0]), tensor(d_key, shapes[1]), tensor(d_value, shapes[2])]
 }
 
-pub(crate) fn plain(looks: [&Tensor<3>; 3], sight: &Sight, look: Look) -> Attended {
-    let [query, key, value] = looks;
-    let sight = sight.tiled();
-    let mut parts = Vec::with_capacity(sight.tiles.len());
-    for tile in &sight.tiles {
+pub(crate) fn plain(
+    qkv: [&Tensor<3>; 3],
+    mask: &PackedMask,
+    options: AttentionOptions,
+) -> AttentionOutput {
+    let [query, key, value] = qkv;
+    let mask = mask.tiled();
+    let mut parts = Vec::with_capacity(mask.tiles.len());
+    for tile in &mask.tiles {
         let [query, key, value] = [query, key, value].map(|x| tile.take(x));
-        parts.extend(tile.rows_at_once(query.dims()[1], look).map(|(rows, places)| {
-            let part = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
+        parts.extend(tile.rows_at_once(query.dims()[1], options).map(|(rows, range)| {
+            let part = |x: &Tensor<3>| x.clone().slice_dim(0, range.clone());
             let heads = Heads::new(part(&query), part(&key), part(&value), rows);
-            heads.attend(&Distances::within(tile.width), look)
+            heads.attend(&Distances::within(tile.width), options)
         }));
     }
-    let (outputs, logsums) = parts.into_iter().map(|part| (part.output, part.logsum)).unzip();
-    let mut attended =
-        Attended { output: ordered(outputs, sight), logsum: ordered(logsums, sight) };
-    for joint in &sight.joints {
-        let (queries, keys) = (joint.queries.clone(), joint.keys.clone());
-        let of = |x: &Tensor<3>, places| x.clone().slice_dim(0, places);
+    let (outputs, lses) = parts.into_iter().map(|part| (part.output, part.lse)).unzip();
+    let mut out = AttentionOutput { output: ordered(outputs, mask), lse: ordered(lses, mask) };
+    for shared in &mask.shared_prefixes {
+        let (queries, keys) = (shared.queries.clone(), shared.keys.clone());
+        let of = |x: &Tensor<3>, range| x.clone().slice_dim(0, range);
         let heads =
             Heads::new(of(query, queries.clone()), of(key, keys.clone()), of(value, keys), 1);
-        attended = attended.joined(queries, heads.attend(&Distances::of(joint), look));
+        out = out.joined(queries, heads.attend(&Distances::of(shared), options));
     }
-    attended
+    out
 }
 
 pub(crate) fn plain_backward(
     [query, key, value]: [&Tensor<3>; 3],
-    attended: &Attended,
+    out: &AttentionOutput,
     d_output: &Tensor<3>,
-    sight: &Sight,
-    look: Look,
+    mask: &PackedMask,
+    options: AttentionOptions,
 ) -> [Tensor<3>; 3] {
-    let sight = sight.tiled();
-    let mean = (d_output.clone() * attended.output.clone()).sum_dim(2);
+    let mask = mask.tiled();
+    let mean = (d_output.clone() * out.output.clone()).sum_dim(2);
     let mut parts: [Vec<Tensor<3>>; 3] = Default::default();
-    for tile in &sight.tiles {
-        let [query, key, value, mut d_output, mut mean, logsum] =
-            [query, key, value, d_output, &mean, &attended.logsum].map(|x| tile.take(x));
+    for tile in &mask.tiles {
+        let [query, key, value, mut d_output, mut mean, lse] =
+            [query, key, value, d_output, &mean, &out.lse].map(|x| tile.take(x));
         if let Some(present) = &tile.present {
             // Copies of a row's last token stand behind it; they must have no gradient.
             d_output = d_output * present.clone();
             mean = mean * present.clone();
         }
-        for (rows, places) in tile.rows_at_once(query.dims()[1], look) {
-            let part = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
+        for (rows, range) in tile.rows_at_once(query.dims()[1], options) {
+            let part = |x: &Tensor<3>| x.clone().slice_dim(0, range.clone());
             let heads = Heads::new(part(&query), part(&key), part(&value), rows);
-            let gradients = heads.back(
-                [part(&d_output), part(&mean), part(&logsum)],
+            let gradients = heads.backward(
+                [part(&d_output), part(&mean), part(&lse)],
                 &Distances::within(tile.width),
-                look,
+                options,
             );
             for (parts, gradient) in parts.iter_mut().zip(gradients) {
                 parts.push(gradient);
             }
         }
     }
-    let mut gradients = parts.map(|parts| ordered(parts, sight));
-    for joint in &sight.joints {
-        let (queries, keys) = (joint.queries.clone(), joint.keys.clone());
+    let mut gradients = parts.map(|parts| ordered(parts, mask));
+    for shared in &mask.shared_prefixes {
+        let (queries, keys) = (shared.queries.clone(), shared.keys.clone());
         let of =
-            |x: &Tensor<3>, places: &std::ops::Range<usize>| x.clone().slice_dim(0, places.clone());
+            |x: &Tensor<3>, range: &std::ops::Range<usize>| x.clone().slice_dim(0, range.clone());
         let heads = Heads::new(of(query, &queries), of(key, &keys), of(value, &keys), 1);
-        let [d_output, mean, logsum] = [d_output, &mean, &attended.logsum].map(|x| of(x, &queries));
-        let more = heads.back([d_output, mean, logsum], &Distances::of(joint), look);
-        for ((gradient, more), places) in
+        let [d_output, mean, lse] = [d_output, &mean, &out.lse].map(|x| of(x, &queries));
+        let more = heads.backward([d_output, mean, lse], &Distances::of(shared), options);
+        for ((gradient, more), range) in
             gradients.iter_mut().zip(more).zip([&queries, &keys, &keys])
         {
-            let sum = of(gradient, places) + more;
-            gradient.inplace(|gradient| replaced(gradient, places.clone(), sum));
+            let sum = of(gradient, range) + more;
+            gradient.inplace(|gradient| replaced(gradient, range.clone(), sum));
         }
     }
     gradients
 }
 
-impl Attended {
-    /// Joins in the result that the queries at `places` found elsewhere.
-    fn joined(self, places: std::ops::Range<usize>, other: Attended) -> Attended {
-        let own = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
-        let (first, second) = (own(&self.logsum), other.logsum);
+impl AttentionOutput {
+    /// Joins in the result that the queries of `range` found elsewhere.
+    fn joined(self, range: std::ops::Range<usize>, other: AttentionOutput) -> AttentionOutput {
+        let own = |x: &Tensor<3>| x.clone().slice_dim(0, range.clone());
+        let (first, second) = (own(&self.lse), other.lse);
         let largest = first.clone().max_pair(second.clone());
         let (first, second) = ((first - largest.clone()).exp(), (second - largest.clone()).exp());
         let sum = first.clone() + second.clone();
         let output = (own(&self.output) * first + other.output * second) / sum.clone();
-        Attended {
-            output: replaced(self.output, places.clone(), output),
-            logsum: replaced(self.logsum, places, sum.log() + largest),
+        AttentionOutput {
+            output: replaced(self.output, range.clone(), output),
+            lse: replaced(self.lse, range, sum.log() + largest),
         }
     }
 }
 
-fn replaced(x: Tensor<3>, places: std::ops::Range<usize>, part: Tensor<3>) -> Tensor<3> {
+fn replaced(x: Tensor<3>, range: std::ops::Range<usize>, part: Tensor<3>) -> Tensor<3> {
     let [_, heads, width] = x.dims();
-    x.slice_assign([places, 0..heads, 0..width], part)
+    x.slice_assign([range, 0..heads, 0..width], part)
 }
 
 /// Puts the tiles' rows into the order of the batch; padding gets zeros.
-fn ordered(mut parts: Vec<Tensor<3>>, sight: &Tiled) -> Tensor<3> {
-    let Some(order) = &sight.order else { return joined(parts, 0) };
+fn ordered(mut parts: Vec<Tensor<3>>, mask: &Tiled) -> Tensor<3> {
+    let Some(order) = &mask.order else { return joined(parts, 0) };
     let [_, heads, width] = parts[0].dims();
     parts.push(Tensor::zeros([1, heads, width], &parts[0].device()));
     joined(parts, 0).select(0, order.clone())
 }
 
 impl Tile {
-    /// Splits the tile's rows into portions whose scores are few enough. Returns the number of rows in each
-    /// portion, and their places in the tile.
+    /// Splits the tile's rows into chunks whose scores are few enough. Returns the number of rows in each chunk, and
+    /// their range in the tile.
     fn rows_at_once(
         &self,
         heads: usize,
-        look: Look,
+        options: AttentionOptions,
     ) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> + use<> {
         let (all, width) = (self.rows, self.width);
-        let (queries, keys) = block(heads, width, width, look);
-        let portion = (look.scores / (heads * queries * keys)).clamp(1, all);
-        (0..all).step_by(portion).map(move |first| {
-            let rows = portion.min(all - first);
+        let (queries, keys) = block(heads, width, width, options);
+        let chunk = (options.scores / (heads * queries * keys)).clamp(1, all);
+        (0..all).step_by(chunk).map(move |first| {
+            let rows = chunk.min(all - first);
             (rows, first * width..(first + rows) * width)
         })
     }
 }
 
 /// Returns the numbers of queries and keys in a block.
-fn block(heads: usize, queries: usize, keys: usize, look: Look) -> (usize, usize) {
+fn block(heads: usize, queries: usize, keys: usize, options: AttentionOptions) -> (usize, usize) {
     let queries = QUERIES.min(queries);
-    (queries, (look.scores / (heads * queries)).max(KEYS).min(keys))
+    (queries, (options.scores / (heads * queries)).max(KEYS).min(keys))
 }
 
 /// The distances of queries and keys from a common beginning.
@@ -254,8 +251,8 @@ impl Distances {
         Distances { queries: (0..width).collect() }
     }
 
-    fn of(joint: &Joint) -> Self {
-        Distances { queries: joint.positions.clone() }
+    fn of(shared: &SharedPrefix) -> Self {
+        Distances { queries: shared.positions.clone() }
     }
 
     fn visible(
@@ -302,11 +299,11 @@ impl Heads {
     /// Splits queries, `[rows · queries, heads, head_dim]`, and keys and values,
     /// `[rows · keys, kv_heads, head_dim]`, by row and head.
     fn new(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, rows: usize) -> Self {
-        let [places, kv_heads, _] = key.dims();
+        let [tokens, kv_heads, _] = key.dims();
         let scale = 1.0 / (query.dims()[2] as f64).sqrt();
         let by_head = |x: Tensor<3>| {
             let width = x.dims()[2];
-            x.cast(FloatDType::F32).reshape([rows, places / rows, kv_heads, width]).swap_dims(1, 2)
+            x.cast(FloatDType::F32).reshape([rows, tokens / rows, kv_heads, width]).swap_dims(1, 2)
         };
         Heads {
             query: folded(query.cast(FloatDType::F32).mul_scalar(scale), rows, kv_heads),
@@ -315,10 +312,13 @@ impl Heads {
         }
     }
 
-    fn blocks(&self, look: Look) -> (Vec<std::ops::Range<usize>>, Vec<std::ops::Range<usize>>) {
+    fn blocks(
+        &self,
+        options: AttentionOptions,
+    ) -> (Vec<std::ops::Range<usize>>, Vec<std::ops::Range<usize>>) {
         let [_, kv_heads, group, queries, _] = self.query.dims();
         let keys = self.key.dims()[2];
-        let (of_queries, of_keys) = block(kv_heads * group, queries, keys, look);
+        let (of_queries, of_keys) = block(kv_heads * group, queries, keys, options);
         let cut = |all: usize, step: usize| {
             (0..all).step_by(step).map(|start| start..(start + step).min(all)).collect()
         };
@@ -333,11 +333,11 @@ impl Heads {
         query.matmul(key.swap_dims(2, 3)).reshape([rows, kv_heads * group, queries, count])
     }
 
-    fn attend(&self, distances: &Distances, look: Look) -> Attended {
+    fn attend(&self, distances: &Distances, options: AttentionOptions) -> AttentionOutput {
         let [rows, kv_heads, group, all, width] = self.query.dims();
         let device = self.query.device();
-        let (blocks, of_keys) = self.blocks(look);
-        let (mut outputs, mut logsums) = (Vec::new(), Vec::new());
+        let (blocks, of_keys) = self.blocks(options);
+        let (mut outputs, mut lses) = (Vec::new(), Vec::new());
         for queries in blocks {
             let count = queries.len();
             let heads = [rows, kv_heads * group, count, 1];
@@ -346,7 +346,7 @@ impl Heads {
             let mut carried: Option<[Tensor<4>; 3]> = None;
             for keys in &of_keys {
                 let visible =
-                    distances.visible(queries.clone(), keys.clone(), look.window, &device);
+                    distances.visible(queries.clone(), keys.clone(), options.window, &device);
                 let mut scores = match visible {
                     Visible::Nothing => continue,
                     _ => self.scores(query.clone(), keys.clone(), count),
@@ -372,36 +372,35 @@ impl Heads {
                 }
                 carried = Some([largest, sum, output]);
             }
-            // Usually a token sees itself, or the last token of the segment that its own continues. But a window
-            // may hide all of these.
+            // Usually a token sees itself, or the last token of its prefix. But a window may hide all of these.
             let [largest, sum, output] = carried.unwrap_or_else(|| {
                 let [first, second, third, _] = heads;
                 let zeros = Tensor::zeros([first, second, third, width], &device);
                 [Tensor::full(heads, MASKED, &device), Tensor::ones(heads, &device), zeros]
             });
             outputs.push(output / sum.clone());
-            logsums.push(sum.log() + largest);
+            lses.push(sum.log() + largest);
         }
         let flat = |parts: Vec<Tensor<4>>| {
             let width = parts[0].dims()[3];
             let heads = joined(parts, 2);
             heads.swap_dims(1, 2).reshape([rows * all, kv_heads * group, width])
         };
-        Attended { output: flat(outputs), logsum: flat(logsums) }
+        AttentionOutput { output: flat(outputs), lse: flat(lses) }
     }
 
     /// Computes the gradients of the inputs of [`Heads::new`], given those of the output, their means over the
     /// weights, and the logarithms, each `[rows · queries, heads, …]`.
-    fn back(
+    fn backward(
         &self,
-        [d_output, mean, logsum]: [Tensor<3>; 3],
+        [d_output, mean, lse]: [Tensor<3>; 3],
         distances: &Distances,
-        look: Look,
+        options: AttentionOptions,
     ) -> [Tensor<3>; 3] {
         let [rows, kv_heads, group, all, width] = self.query.dims();
         let device = self.query.device();
-        let [d_output, mean, logsum] = [d_output, mean, logsum].map(|x| folded(x, rows, kv_heads));
-        let (blocks, of_keys) = self.blocks(look);
+        let [d_output, mean, lse] = [d_output, mean, lse].map(|x| folded(x, rows, kv_heads));
+        let (blocks, of_keys) = self.blocks(options);
         let mut d_query: Vec<Option<Tensor<4>>> = vec![None; blocks.len()];
         let (mut d_key, mut d_value) = (Vec::new(), Vec::new());
         for keys in of_keys {
@@ -412,7 +411,7 @@ impl Heads {
             for (queries, d_query) in blocks.iter().zip(&mut d_query) {
                 let count = queries.len();
                 let visible =
-                    distances.visible(queries.clone(), keys.clone(), look.window, &device);
+                    distances.visible(queries.clone(), keys.clone(), options.window, &device);
                 if matches!(visible, Visible::Nothing) {
                     continue;
                 }
@@ -422,9 +421,9 @@ impl Heads {
                     scores = scores + *bias;
                 }
                 let scores = scores.reshape([rows, kv_heads, group * count, keys.len()]);
-                let [d_output, mean, logsum] =
-                    [&d_output, &mean, &logsum].map(|x| block_of(x, queries.clone()));
-                let weights = (scores - logsum).exp();
+                let [d_output, mean, lse] =
+                    [&d_output, &mean, &lse].map(|x| block_of(x, queries.clone()));
+                let weights = (scores - lse).exp();
                 add(&mut of_value, weights.clone().swap_dims(2, 3).matmul(d_output.clone()));
                 let d_weights = d_output.matmul(value.clone().swap_dims(2, 3));
                 let d_scores = weights * (d_weights - mean);
@@ -440,23 +439,23 @@ impl Heads {
         });
         let d_query = joined(blocks.collect(), 3).permute([0, 3, 1, 2, 4]);
         let scale = 1.0 / (width as f64).sqrt();
-        let by_place = |parts: Vec<Tensor<4>>| {
+        let by_token = |parts: Vec<Tensor<4>>| {
             let all = joined(parts, 2).swap_dims(1, 2);
             let [rows, keys, kv_heads, width] = all.dims();
             all.reshape([rows * keys, kv_heads, width])
         };
         [
             d_query.reshape([rows * all, kv_heads * group, width]).mul_scalar(scale),
-            by_place(d_key),
-            by_place(d_value),
+            by_token(d_key),
+            by_token(d_value),
         ]
     }
 }
 
 /// Splits `[rows · queries, heads, width]` into `[rows, kv_heads, group, queries, width]`.
 fn folded(x: Tensor<3>, rows: usize, kv_heads: usize) -> Tensor<5> {
-    let [places, heads, width] = x.dims();
-    x.reshape([rows, places / rows, kv_heads, heads / kv_heads, width]).permute([0, 2, 3, 1, 4])
+    let [tokens, heads, width] = x.dims();
+    x.reshape([rows, tokens / rows, kv_heads, heads / kv_heads, width]).permute([0, 2, 3, 1, 4])
 }
 
 /// Takes some queries of all heads, `[rows, kv_heads, group · queries, width]`.

@@ -8,11 +8,11 @@ pub(crate) mod attention;
 pub(crate) mod gated;
 pub(crate) mod head;
 pub(crate) mod lanes;
-pub(crate) mod looks;
 pub(crate) mod norm;
 mod out;
 pub(crate) mod pages;
 pub(crate) mod product;
+pub(crate) mod qkv_rope;
 pub(crate) mod rows;
 pub(crate) mod sample;
 

@@ -9,21 +9,21 @@
 pub(crate) mod adamw;
 pub(crate) mod angles;
 pub(crate) mod attention;
-pub(crate) mod attention_back;
+pub(crate) mod attention_backward;
 pub(crate) mod columns;
 mod cuts;
 mod flash;
-mod flash_back;
+mod flash_backward;
 mod flash_pages;
 mod fragments;
 pub(crate) mod gated;
 pub(crate) mod graph;
 pub(crate) mod head;
-pub(crate) mod looks;
 pub(crate) mod norm;
 pub(crate) mod pages;
 pub(crate) mod plan;
 pub(crate) mod product;
+pub(crate) mod qkv_rope;
 pub(crate) mod rows;
 pub(crate) mod sample;
 mod shared;
@@ -139,7 +139,7 @@ fn uploaded(numbers: Vec<u32>, x: &Buffer) -> Buffer {
 /// Makes room for numbers of a format on the device of `x`.
 ///
 /// # Panics
-/// If a kernel could not count them: it does so in 32 bits, and would begin anew at 2³² in silence.
+/// If a kernel could not count them: it does so in 32 bits, and would start over at 2³² in silence.
 fn empty<const D: usize>(x: &Buffer, shape: [usize; D], format: DType) -> Buffer {
     let numbers = shape.iter().try_fold(1usize, |product, side| product.checked_mul(*side));
     assert!(

@@ -16,14 +16,14 @@ pub enum Activation {
     GeluTanh,
 }
 
-/// Computes `activation(gate) · up`, `[places, width]`, rounded to the format of products. `gate_up`,
-/// `[places, 2 · width]`, has the two side by side.
+/// Computes `activation(gate) · up`, `[tokens, width]`, rounded to the format of products. `gate_up`,
+/// `[tokens, 2 · width]`, has the two side by side.
 pub fn gated(gate_up: Tensor<2>, activation: Activation, compute: Compute) -> Tensor<2> {
     on_gpu!(gated::apply(&gate_up, activation, compute));
-    let [places, both] = gate_up.dims();
+    let [tokens, both] = gate_up.dims();
     let y = match numbers(&gate_up) {
         Some(numbers) => {
-            tensor(cpu::gated::apply(&numbers, both / 2, activation), [places, both / 2])
+            tensor(cpu::gated::apply(&numbers, both / 2, activation), [tokens, both / 2])
         }
         None => plain(gate_up, activation),
     };
@@ -32,21 +32,21 @@ pub fn gated(gate_up: Tensor<2>, activation: Activation, compute: Compute) -> Te
 
 /// Computes the result of [`gated`] once more, and the gradient of `gate_up`, given `d`, that of the result. Both
 /// are rounded to the format of products.
-pub fn gated_back(
+pub fn gated_backward(
     gate_up: Tensor<2>,
     d: Tensor<2>,
     activation: Activation,
     compute: Compute,
 ) -> [Tensor<2>; 2] {
-    on_gpu!(gated::back(&gate_up, &d, activation, compute));
+    on_gpu!(gated::backward(&gate_up, &d, activation, compute));
     let both = match (numbers(&gate_up), numbers(&d)) {
         (Some(numbers_of_both), Some(numbers_of_d)) => {
             let (wide, narrow) = (gate_up.dims(), d.dims());
             let [inner, d_gate_up] =
-                cpu::gated::back(&numbers_of_both, &numbers_of_d, narrow[1], activation);
+                cpu::gated::backward(&numbers_of_both, &numbers_of_d, narrow[1], activation);
             [tensor(inner, narrow), tensor(d_gate_up, wide)]
         }
-        _ => plain_back(gate_up, d, activation),
+        _ => plain_backward(gate_up, d, activation),
     };
     both.map(|x| x.cast(compute.dtype()))
 }
@@ -59,7 +59,7 @@ pub(crate) fn plain(gate_up: Tensor<2>, activation: Activation) -> Tensor<2> {
     }
 }
 
-pub(crate) fn plain_back(
+pub(crate) fn plain_backward(
     gate_up: Tensor<2>,
     d: Tensor<2>,
     activation: Activation,

@@ -3,7 +3,7 @@
 //! The head is the widest matrix of a model: for 64 rows of 1,024 tokens and a vocabulary of 151,936, f32 logits
 //! take 40 GB. So logits are made for a block of the vocabulary at a time, and are made again in the backward
 //! pass, unless they are few enough to wait for it. On the way through the blocks, a token's largest logit, its
-//! sum of exponentials and the entropy's sum are carried along, and scaled anew whenever the largest logit
+//! sum of exponentials and the entropy's sum are carried along, and scaled again whenever the largest logit
 //! changes, as in [`attention`](crate::attention()). The gradient is written by hand. With the logits over the
 //! temperature z and p = exp(z − max) / sum, ∂ log p_y / ∂z_j = 1[j = y] − p_j and ∂H / ∂z_j = −p_j (log p_j + H).
 //! Each block's part of the head's gradient is made once, of all tokens.
@@ -84,12 +84,12 @@ pub fn head_logprobs(
     temperature: f64,
     logits: usize,
 ) -> TokenLogProbs {
-    head_record(hidden, head, labels, temperature, [logits, 0])
+    head_logprobs_saving(hidden, head, labels, temperature, [logits, 0])
 }
 
 /// Does [`head_logprobs`] for [`head_backward`]. Logits wait for it if they are no more than `waiting`, and in
 /// plain tensor code also no more than are in memory at once.
-pub fn head_record(
+pub fn head_logprobs_saving(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
     labels: &Tensor<1, Int>,
@@ -116,8 +116,8 @@ pub fn head_record(
     }
 }
 
-/// Computes the gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`. The
-/// gradient of the head is added to `d_head`, unless the head is frozen. `now` must come from [`head_record`] or
+/// Computes the gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`. The gradient of
+/// the head is added to `d_head`, unless the head is frozen. `now` must come from [`head_logprobs_saving`] or
 /// [`head_logprobs`] for the same inputs and temperature. Tensors are without autodiff.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub fn head_backward(
@@ -135,7 +135,7 @@ pub fn head_backward(
     if let Some(factors) =
         cube::head::Factors::new([hidden, head], labels, temperature, &now, d_logprobs, d_entropy)
     {
-        return on_gpu_back(hidden, head, logits, factors, now.waiting, d_head);
+        return on_gpu_backward(hidden, head, logits, factors, now.waiting, d_head);
     }
     let sides = (matrix(hidden), matrix(head), ints(labels), numbers(d_logprobs));
     let of_entropy = d_entropy.map(numbers);
@@ -166,7 +166,7 @@ pub fn head_backward(
     };
     let mut d_hidden = Vec::new();
     let mut back = |d_head: Option<&mut [f32]>| {
-        d_hidden = cpu::head::back(
+        d_hidden = cpu::head::backward(
             x.view(),
             weights.view(),
             &chosen,
@@ -215,7 +215,7 @@ fn on_gpu(
 const TERMS: usize = 1 << 13;
 
 #[cfg(feature = "gpu")]
-fn on_gpu_back(
+fn on_gpu_backward(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
     logits: usize,
@@ -359,35 +359,35 @@ fn over(logits: Tensor<2>, temperature: f64) -> Tensor<2> {
     if temperature == 1.0 { logits } else { logits.div_scalar(temperature) }
 }
 
-/// The places of the labels in a block of the vocabulary.
+/// The indices of the labels in a block of the vocabulary.
 struct Chosen {
-    /// The place in the block, `[tokens, 1]`; 0 for a label outside the block.
-    place: Tensor<2, Int>,
+    /// The index in the block, `[tokens, 1]`; 0 for a label outside the block.
+    index: Tensor<2, Int>,
     /// 1 if the label is in the block, and else 0, `[tokens, 1]`.
     there: Tensor<2>,
 }
 
 impl Chosen {
     fn new(labels: &Tensor<2, Int>, block: &Range<usize>) -> Self {
-        let place = labels.clone().sub_scalar(block.start as i64);
-        let outside = place
+        let index = labels.clone().sub_scalar(block.start as i64);
+        let outside = index
             .clone()
             .lower_elem(0)
-            .bool_or(place.clone().greater_equal_elem(block.len() as i64));
+            .bool_or(index.clone().greater_equal_elem(block.len() as i64));
         let there = outside.clone().bool_not().float();
-        Chosen { place: place.mask_fill(outside, 0), there }
+        Chosen { index: index.mask_fill(outside, 0), there }
     }
 
     /// Reads the labels' entries, `[tokens, 1]`; 0 for labels outside the block.
     fn of(&self, logits: &Tensor<2>) -> Tensor<2> {
         let nowhere = self.there.clone().equal_elem(0.0);
-        logits.clone().gather(1, self.place.clone()).mask_fill(nowhere, 0.0)
+        logits.clone().gather(1, self.index.clone()).mask_fill(nowhere, 0.0)
     }
 
     /// Adds to the labels' entries.
     fn add(&self, logits: Tensor<2>, values: &Tensor<2>) -> Tensor<2> {
         let values = values.clone() * self.there.clone();
-        logits.scatter(1, self.place.clone(), values, IndexingUpdateOp::Add)
+        logits.scatter(1, self.index.clone(), values, IndexingUpdateOp::Add)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Once;
 
 /// Makes the process keep the memory that tensors gave back for the next tensors. Otherwise the system is asked
-/// for every large tensor anew, and its pages are zeroed and mapped one by one. Memory that was in use once stays
+/// for every large tensor again, and its pages are zeroed and mapped one by one. Memory that was in use once stays
 /// with the process.
 ///
 /// It is for computing on the CPU with the GNU C library, whose allocator asks the system in this way; elsewhere

@@ -36,12 +36,12 @@ mod heap;
 #[cfg(any(test, feature = "gpu"))]
 mod launch_ranges;
 mod linear;
-mod looks;
+mod mask;
 mod norm;
 mod pages;
+mod qkv_rope;
 mod rows;
 mod sample;
-mod sight;
 mod sum;
 mod switch;
 #[cfg(test)]
@@ -50,21 +50,21 @@ mod unpack;
 mod watch;
 
 pub use adamw::{AdamWStep, adamw, scaled_squares};
-pub use attention::{Attended, Look, attention, attention_backward};
+pub use attention::{AttentionOptions, AttentionOutput, attention, attention_backward};
 pub use compute::Compute;
-pub use gated::{Activation, gated, gated_back};
+pub use gated::{Activation, gated, gated_backward};
 pub use graph::{Graph, overwrite, overwrite_ints};
-pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_record};
+pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_logprobs_saving};
 pub use heap::{give_memory_back, keep_memory};
 pub use linear::{
     add_product, cast_in_columns, column_sums, factor, linear, linear_beside, product,
 };
-pub use looks::{Frequencies, Heads, Rotary, looks, looks_back};
+pub use mask::{PackedMask, Segment};
 pub use norm::Norm;
-pub use pages::{Moves, PAGE, Pages, Slots, Span, Table, attention_over_pages};
+pub use pages::{Block, BlockTable, Moves, PAGE, Pages, SlotMapping, paged_attention};
+pub use qkv_rope::{Heads, RopeFrequencies, RopeTable, qkv_rope, qkv_rope_backward};
 pub use rows::add_rows;
 pub use sample::{Choice, sample_on_device, sample_on_host};
-pub use sight::{Segment, Sight};
 pub use sum::sum_all;
 pub use switch::{Kernels, kernels, together, use_kernels};
 pub use unpack::{Codes, unpacked};

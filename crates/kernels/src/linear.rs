@@ -20,8 +20,8 @@ pub fn factor(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
     product(x, y, compute).cast(format)
 }
 
-/// Computes `x · weight + bias + onto`: `[places, inputs]` and `[inputs, outputs]` to `[places, outputs]`,
-/// multiplied in the format of `compute` and returned in f32.
+/// Computes `x · weight + bias + onto`: `[tokens, inputs]` and `[inputs, outputs]` to `[tokens, outputs]`, multiplied
+/// in the format of `compute` and returned in f32.
 pub fn linear(
     x: Tensor<2>,
     weight: Tensor<2>,
@@ -33,7 +33,7 @@ pub fn linear(
 }
 
 /// Computes `x · weight + inner · more + bias + onto`, as a projection with an adapter does: `beside` has `inner`,
-/// `[places, rank]`, and `more`, `[rank, outputs]`.
+/// `[tokens, rank]`, and `more`, `[rank, outputs]`.
 pub fn linear_beside(
     x: Tensor<2>,
     weight: Tensor<2>,

@@ -57,20 +57,20 @@ impl Norm {
     /// Computes the gradients of `x` and of the weight, given that of the result. `beside`, the gradient of `x` by
     /// another way, is added to the first. With r = 1 / sqrt(mean(x²) + ε) and g = d_y · (weight + offset), ∂x = r
     /// · (g − x · r² · mean(g · x)).
-    pub fn back<const D: usize>(
+    pub fn backward<const D: usize>(
         self,
         x: Tensor<D>,
         weight: Tensor<1>,
         d_y: Tensor<D>,
         beside: Option<Tensor<D>>,
     ) -> (Tensor<D>, Tensor<1>) {
-        on_gpu!(norm::back([&x, &d_y], &weight, self, beside.as_ref()));
+        on_gpu!(norm::backward([&x, &d_y], &weight, self, beside.as_ref()));
         let all = (numbers(&x), numbers(&weight), numbers(&d_y));
         let (Some(numbers_of_x), Some(numbers_of_weight), Some(numbers_of_d)) = all else {
-            return self.plain_back(x, weight, d_y, beside);
+            return self.plain_backward(x, weight, d_y, beside);
         };
         let beside = beside.map(|beside| numbers(&beside).expect("all are on one device"));
-        let (d_x, d_weight) = cpu::norm::back(
+        let (d_x, d_weight) = cpu::norm::backward(
             &numbers_of_x,
             &numbers_of_weight,
             self.rule(),
@@ -95,7 +95,7 @@ impl Norm {
         [sum.clone(), self.plain(sum, weight)]
     }
 
-    pub(crate) fn plain_back<const D: usize>(
+    pub(crate) fn plain_backward<const D: usize>(
         self,
         x: Tensor<D>,
         weight: Tensor<1>,

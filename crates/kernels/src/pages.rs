@@ -9,7 +9,7 @@ use burn::tensor::{
 #[cfg(feature = "gpu")]
 use crate::cube::pages as cube;
 use crate::{
-    Compute, Kernels, MASKED, Norm, Rotary, cpu,
+    Compute, Kernels, MASKED, Norm, RopeTable, cpu,
     flex::{Numbers, numbers, tensor},
     joined, kernels,
 };
@@ -19,7 +19,7 @@ pub const PAGE: usize = 32;
 
 /// The keys and values of one layer, in pages of [`PAGE`] tokens.
 ///
-/// A [`Table`] tells the place of each token. A page may be in several rows of it: so the completions of a group
+/// A [`BlockTable`] says where each token is. A page may be in several rows of it, so that the completions of a group
 /// share their prompt.
 #[derive(Clone, Debug)]
 pub struct Pages {
@@ -40,24 +40,24 @@ enum Store {
     Gpu(Box<[Tensor<3>; 2]>),
 }
 
-/// The places of tokens that are written.
+/// The slots of the cache that tokens are written to.
 #[derive(Clone, Debug, Default)]
-pub struct Slots {
+pub struct SlotMapping {
     /// The numbers of the written tokens among the given ones.
     pub tokens: Vec<usize>,
-    /// The place of each token among the pages: page · PAGE + place in the page.
-    pub places: Vec<usize>,
+    /// The slot of each token: page · PAGE + offset in the page.
+    pub slots: Vec<usize>,
     /// Both for a GPU, made at the first write.
     #[cfg(feature = "gpu")]
     moves: std::sync::OnceLock<Moves>,
 }
 
-impl Slots {
-    /// Makes slots for these tokens at these places.
-    pub fn new(tokens: Vec<usize>, places: Vec<usize>) -> Self {
-        Slots {
+impl SlotMapping {
+    /// Maps these tokens to these slots.
+    pub fn new(tokens: Vec<usize>, slots: Vec<usize>) -> Self {
+        SlotMapping {
             tokens,
-            places,
+            slots,
             #[cfg(feature = "gpu")]
             moves: std::sync::OnceLock::new(),
         }
@@ -65,12 +65,12 @@ impl Slots {
 
     #[cfg(feature = "gpu")]
     fn moves(&self, device: &Device) -> &Moves {
-        let pairs = || self.tokens.iter().zip(&self.places).map(|(&token, &place)| [token, place]);
+        let pairs = || self.tokens.iter().zip(&self.slots).map(|(&token, &slot)| [token, slot]);
         self.moves.get_or_init(|| Moves::new(&pairs().collect::<Vec<_>>(), device))
     }
 }
 
-/// Copies of places or pages, each from one to another.
+/// Copies of slots or pages, each from one to another.
 #[derive(Clone, Debug)]
 pub struct Moves {
     #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "none but GPUs copy pages"))]
@@ -86,55 +86,56 @@ impl Moves {
     }
 }
 
-/// Neighbouring tokens of a row in one page, from the page's beginning.
+/// One page of a row, with the row's tokens in it, from the page's beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// The number of the block of pages.
-    pub block: usize,
-    /// The number of the page in its block.
+pub struct Block {
+    /// The number of the pool of pages.
+    pub pool: usize,
+    /// The number of the page in its pool.
     pub page: usize,
-    /// The number of tokens; 0 if the row will only go on in this page.
+    /// The number of tokens; 0 if the row has reserved the page and continues in it later.
     pub tokens: usize,
 }
 
-/// The places of each row's tokens, in their order.
+/// The pages of each row, in the order of its tokens.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
-    rows: Vec<Vec<Span>>,
-    /// Two things for a device that is no CPU, made when they are first needed: the tokens' places among the pages
-    /// of all blocks, and the numbers that are added to scores, by window.
+pub struct BlockTable {
+    rows: Vec<Vec<Block>>,
+    /// Two things for a device that is no CPU, made when they are first needed: the tokens' slots among the pages of
+    /// all pools, and the numbers that are added to scores, by window.
     index: Option<Tensor<1, Int>>,
     biases: Vec<(Option<usize>, Tensor<4>)>,
     #[cfg(feature = "gpu")]
     on_gpu: Option<cube::Rows>,
 }
 
-impl Table {
+impl BlockTable {
     /// Makes a table of these rows.
-    pub fn new(rows: Vec<Vec<Span>>) -> Self {
-        Table { rows, ..Table::default() }
+    pub fn new(rows: Vec<Vec<Block>>) -> Self {
+        BlockTable { rows, ..BlockTable::default() }
     }
 
     /// Returns the rows.
-    pub fn rows(&self) -> &[Vec<Span>] {
+    pub fn rows(&self) -> &[Vec<Block>] {
         &self.rows
     }
 
     /// Returns the rows, to be changed.
-    pub fn rows_mut(&mut self) -> &mut Vec<Vec<Span>> {
-        *self = Table::new(std::mem::take(&mut self.rows));
+    pub fn rows_mut(&mut self) -> &mut Vec<Vec<Block>> {
+        *self = BlockTable::new(std::mem::take(&mut self.rows));
         &mut self.rows
     }
 
-    /// Adds one token to each row, in its first page with room. Returns the positions of these tokens, `[rows]`. A
-    /// GPU is told of the rows if they were [changed](Table::rows_mut), and otherwise counts on by itself.
+    /// Adds one token to each row, in its first page with room. Returns the positions of these tokens, `[rows]`. A GPU
+    /// is told of the rows if they were [changed](BlockTable::rows_mut), and otherwise advances by itself.
     ///
     /// # Panics
     /// If a row has no page with room.
     pub fn step(&mut self, device: &Device) -> Tensor<1, Int> {
         (self.index, self.biases) = (None, Vec::new());
         for row in &mut self.rows {
-            let first = row.iter().rposition(|span| span.tokens == PAGE).map_or(0, |full| full + 1);
+            let first =
+                row.iter().rposition(|block| block.tokens == PAGE).map_or(0, |full| full + 1);
             row[first].tokens += 1;
         }
         #[cfg(feature = "gpu")]
@@ -149,19 +150,20 @@ impl Table {
         ints(&newest.collect::<Vec<_>>(), device)
     }
 
-    /// Returns how many more tokens each row can be given with the very launches of the next token, as far as the
-    /// device's bodies go. It is 0 if the device does not count by itself. The device is told of the rows.
-    pub fn alike(&mut self, device: &Device) -> usize {
+    /// Returns how many more tokens each row can be given with the very launches of the next token, so that recorded
+    /// launches can be replayed, as far as the device's bodies go. It is 0 if the device does not count by itself. The
+    /// device is told of the rows.
+    pub fn replayable_steps(&mut self, device: &Device) -> usize {
         #[cfg(feature = "gpu")]
         if cube::is_gpu(device) {
             let rows = self.on_gpu.take().unwrap_or_else(|| cube::Rows::new(&self.rows, device));
-            return self.on_gpu.insert(rows).alike();
+            return self.on_gpu.insert(rows).replayable_steps();
         }
         let _ = device;
         0
     }
 
-    /// Returns the place of each row's newest token, `[rows]`, if the device counts by itself and was told of the
+    /// Returns the position of each row's newest token, `[rows]`, if the device counts by itself and was told of the
     /// rows.
     pub fn counter(&self) -> Option<Tensor<1, Int>> {
         #[cfg(feature = "gpu")]
@@ -170,12 +172,12 @@ impl Table {
         None
     }
 
-    /// Adds `tokens` tokens to each row, or takes them away if the number is negative. The device has counted them
+    /// Advances each row by `tokens` tokens, or takes them away if the number is negative. The device has counted them
     /// in `counter`.
     ///
     /// # Panics
     /// If a row has no room for them, or has fewer.
-    pub fn count_on(&mut self, counter: Tensor<1, Int>, tokens: isize) {
+    pub fn advance(&mut self, counter: Tensor<1, Int>, tokens: isize) {
         #[cfg(feature = "gpu")]
         if let Some(rows) = self.on_gpu.take() {
             self.on_gpu = Some(rows.counted(counter, tokens));
@@ -183,11 +185,11 @@ impl Table {
         #[cfg(not(feature = "gpu"))]
         let _ = counter;
         for row in &mut self.rows {
-            let length: usize = row.iter().map(|span| span.tokens).sum();
+            let length: usize = row.iter().map(|block| block.tokens).sum();
             let mut left = length.checked_add_signed(tokens).expect("as many are there");
-            for span in row {
-                span.tokens = left.min(PAGE);
-                left -= span.tokens;
+            for block in row {
+                block.tokens = left.min(PAGE);
+                left -= block.tokens;
             }
             assert!(left == 0, "a row has room for its tokens");
         }
@@ -195,7 +197,7 @@ impl Table {
 
     /// Returns the number of tokens in a row.
     pub fn length(&self, row: usize) -> usize {
-        self.rows[row].iter().map(|span| span.tokens).sum()
+        self.rows[row].iter().map(|block| block.tokens).sum()
     }
 
     fn longest(&self) -> usize {
@@ -225,8 +227,8 @@ impl Pages {
         Pages { heads, width, store }
     }
 
-    /// Tells whether all pages of a row must be full but the last ones, and all pages must be in one block. The
-    /// device then knows by itself where a token is.
+    /// Tells whether all pages of a row must be full but the last ones, and all pages must be in one pool. The device
+    /// then knows by itself where a token is.
     pub fn dense(&self) -> bool {
         #[cfg(feature = "gpu")]
         if let Store::Gpu(_) = &self.store {
@@ -256,22 +258,22 @@ impl Pages {
         let _ = (from, moves);
     }
 
-    /// Does [`looks`](crate::looks) for each row's newest token, writes its keys and values, and returns its
+    /// Does [`qkv_rope`](crate::qkv_rope()) for each row's newest token, writes its keys and values, and returns its
     /// query, all in one kernel. `None` unless pages are dense and the angles are on their device.
-    pub fn remember(
+    pub fn append(
         &mut self,
-        table: &Table,
+        table: &BlockTable,
         projected: &Tensor<2>,
         heads: crate::Heads,
         norms: Option<&(Norm, [Tensor<1>; 2])>,
-        rotary: &Rotary,
+        rotary: &RopeTable,
     ) -> Option<Tensor<3>> {
         #[cfg(feature = "gpu")]
         if let (Some(rows), Some(angles)) = (&table.on_gpu, rotary.pairs()) {
             let mut found = None;
             self.change(|store| {
                 let (query, store) =
-                    crate::cube::looks::into_pages(projected, heads, norms, angles, store, rows);
+                    crate::cube::qkv_rope::into_pages(projected, heads, norms, angles, store, rows);
                 found = Some(query);
                 store
             });
@@ -282,7 +284,7 @@ impl Pages {
     }
 
     /// Writes keys and values of each row's newest token, `[rows, heads, width]`, if pages are dense.
-    pub fn write_newest(&mut self, table: &Table, keys: &Tensor<3>, values: &Tensor<3>) {
+    pub fn write_newest(&mut self, table: &BlockTable, keys: &Tensor<3>, values: &Tensor<3>) {
         #[cfg(feature = "gpu")]
         if let Some(rows) = &table.on_gpu {
             self.change(|store| cube::write_newest(store, rows, [keys, values]));
@@ -300,14 +302,14 @@ impl Pages {
     }
 
     /// Writes keys and values of tokens, `[tokens, heads, width]`.
-    pub fn write(&mut self, slots: &Slots, keys: &Tensor<3>, values: &Tensor<3>) {
+    pub fn write(&mut self, mapping: &SlotMapping, keys: &Tensor<3>, values: &Tensor<3>) {
         let (heads, width) = (self.heads, self.width);
         match &mut self.store {
             Store::Cpu { keys: to_keys, values: to_values } => {
                 let [keys, values] = [keys, values].map(of_cpu);
-                for (&token, &place) in slots.tokens.iter().zip(&slots.places) {
+                for (&token, &slot) in mapping.tokens.iter().zip(&mapping.slots) {
                     let from = token * heads * width..(token + 1) * heads * width;
-                    let to = (place / PAGE, place % PAGE);
+                    let to = (slot / PAGE, slot % PAGE);
                     cpu::pages::write(
                         to_keys,
                         to_values,
@@ -320,14 +322,14 @@ impl Pages {
             }
             #[cfg(feature = "gpu")]
             Store::Gpu(_) => {
-                let moves = slots.moves(&keys.device()).sides.clone();
+                let moves = mapping.moves(&keys.device()).sides.clone();
                 self.change(|store| cube::write(store, &moves, [keys, values]));
             }
             Store::Tensors(both) => {
                 let device = both[0].device();
-                let places = ints(&slots.places, &device);
-                let all = slots.tokens.iter().copied().eq(0..keys.dims()[0]);
-                let tokens = (!all).then(|| ints(&slots.tokens, &device));
+                let slots = ints(&mapping.slots, &device);
+                let all = mapping.tokens.iter().copied().eq(0..keys.dims()[0]);
+                let tokens = (!all).then(|| ints(&mapping.tokens, &device));
                 for (to, from) in both.iter_mut().zip([keys, values]) {
                     let from = from.clone().cast(to.dtype());
                     let from = match &tokens {
@@ -335,7 +337,7 @@ impl Pages {
                         None => from,
                     };
                     let assign = IndexingUpdateOp::Assign;
-                    to.inplace(|to| to.select_assign(0, places.clone(), from, assign));
+                    to.inplace(|to| to.select_assign(0, slots.clone(), from, assign));
                 }
             }
         }
@@ -349,29 +351,29 @@ impl Pages {
 /// [`attention`](crate::attention()), whatever keys and values were rounded to.
 ///
 /// # Panics
-/// If the table names pages that the blocks lack, or a row has no tokens.
-pub fn attention_over_pages(
+/// If the table names pages that the pools lack, or a row has no tokens.
+pub fn paged_attention(
     query: Tensor<3>,
-    blocks: &[&Pages],
-    table: &mut Table,
+    pools: &[&Pages],
+    table: &mut BlockTable,
     window: Option<usize>,
 ) -> Tensor<2> {
     let [rows, heads, width] = query.dims();
     assert!(table.rows.iter().all(|row| !row.is_empty()), "a row has at least one token");
     #[cfg(feature = "gpu")]
-    if let ([Pages { store: Store::Gpu(store), .. }], Some(on_gpu)) = (blocks, &table.on_gpu) {
+    if let ([Pages { store: Store::Gpu(store), .. }], Some(on_gpu)) = (pools, &table.on_gpu) {
         return cube::attend(&query, store, on_gpu, window);
     }
-    let stores: Option<Vec<[&[f32]; 2]>> = blocks
+    let stores: Option<Vec<[&[f32]; 2]>> = pools
         .iter()
-        .map(|block| match &block.store {
+        .map(|pool| match &pool.store {
             Store::Cpu { keys, values } => Some([keys.as_slice(), values.as_slice()]),
             _ => None,
         })
         .collect();
-    let Some(stores) = stores else { return plain(query, blocks, table, window) };
+    let Some(stores) = stores else { return plain(query, pools, table, window) };
     let query = of_cpu(&query);
-    let kv_heads = blocks.first().map_or(1, |block| block.heads);
+    let kv_heads = pools.first().map_or(1, |pool| pool.heads);
     let output = cpu::pages::attend(
         &query,
         &stores,
@@ -384,14 +386,14 @@ pub fn attention_over_pages(
 
 pub(crate) fn plain(
     query: Tensor<3>,
-    blocks: &[&Pages],
-    table: &mut Table,
+    pools: &[&Pages],
+    table: &mut BlockTable,
     window: Option<usize>,
 ) -> Tensor<2> {
     let [rows, heads, width] = query.dims();
     let device = query.device();
     let (longest, wide) = (table.longest(), FloatDType::F32);
-    let index = table.index.take().unwrap_or_else(|| places(table, blocks, longest, &device));
+    let index = table.index.take().unwrap_or_else(|| slots(table, pools, longest, &device));
     table.index = Some(index.clone());
     let bias = table.biases.iter().find(|(of, _)| *of == window).map(|(_, bias)| bias.clone());
     let bias = bias.unwrap_or_else(|| {
@@ -400,7 +402,7 @@ pub(crate) fn plain(
         bias
     });
     let (keys, values): (Vec<_>, Vec<_>) =
-        blocks.iter().map(|block| block.tensors(&device)).map(<(_, _)>::from).unzip();
+        pools.iter().map(|pool| pool.tensors(&device)).map(<(_, _)>::from).unzip();
     // Each is [rows, kv_heads, tokens, width].
     let [keys, values] = [keys, values].map(|parts| {
         let all = joined(parts, 0).select(0, index.clone()).cast(wide);
@@ -434,15 +436,15 @@ impl Pages {
             Store::Cpu { keys, values } => (keys, values),
         };
         let wide = |numbers: &Vec<f32>, inner: [usize; 2]| {
-            let shape = [self.places() / PAGE, heads, inner[0], inner[1]];
+            let shape = [self.slots() / PAGE, heads, inner[0], inner[1]];
             Tensor::<4>::from_data(TensorData::new(numbers.clone(), shape), device)
         };
         let keys = wide(keys, [width, PAGE]).permute([0, 3, 1, 2]);
         let values = wide(values, [PAGE, width]).permute([0, 2, 1, 3]);
-        [keys, values].map(|x| x.reshape([self.places(), heads, width]))
+        [keys, values].map(|x| x.reshape([self.slots(), heads, width]))
     }
 
-    fn places(&self) -> usize {
+    fn slots(&self) -> usize {
         match &self.store {
             Store::Cpu { keys, .. } => keys.len() / (self.heads * self.width),
             Store::Tensors(both) => both[0].dims()[0],
@@ -452,19 +454,19 @@ impl Pages {
     }
 }
 
-/// Lists the places of each row's tokens among those of all blocks, one behind the other. A shorter row is filled
-/// up with some place.
-fn places(table: &Table, blocks: &[&Pages], longest: usize, device: &Device) -> Tensor<1, Int> {
-    let starts: Vec<usize> = blocks
+/// Lists the slots of each row's tokens among those of all pools, one behind the other. A shorter row is padded with
+/// some slot.
+fn slots(table: &BlockTable, pools: &[&Pages], longest: usize, device: &Device) -> Tensor<1, Int> {
+    let starts: Vec<usize> = pools
         .iter()
-        .scan(0, |start, block| Some(std::mem::replace(start, *start + block.places())))
+        .scan(0, |start, pool| Some(std::mem::replace(start, *start + pool.slots())))
         .collect();
     let mut all = Vec::with_capacity(table.rows.len() * longest);
     for row in &table.rows {
         let before = all.len();
-        for span in row {
-            let first = starts[span.block] + span.page * PAGE;
-            all.extend(first..first + span.tokens);
+        for block in row {
+            let first = starts[block.pool] + block.page * PAGE;
+            all.extend(first..first + block.tokens);
         }
         all.resize(before + longest, 0);
     }
@@ -473,7 +475,12 @@ fn places(table: &Table, blocks: &[&Pages], longest: usize, device: &Device) -> 
 
 /// Makes the numbers to add to scores, `[rows, 1, 1, tokens]`: 0 if the row has a token there that is seen, and
 /// else a number that the softmax turns into 0.
-fn bias_of(table: &Table, window: Option<usize>, longest: usize, device: &Device) -> Tensor<4> {
+fn bias_of(
+    table: &BlockTable,
+    window: Option<usize>,
+    longest: usize,
+    device: &Device,
+) -> Tensor<4> {
     let mut bias = vec![MASKED; table.rows.len() * longest];
     for (row, bias) in bias.chunks_exact_mut(longest).enumerate() {
         let length = table.length(row);

@@ -65,6 +65,6 @@ pub(crate) fn plain(
         });
     }
     let Some(sum) = sum else { return table };
-    let places = ints(rows.keys().map(|&token| token as i32).collect());
-    table.select_assign(0, places, sum, IndexingUpdateOp::Add)
+    let indices = ints(rows.keys().map(|&token| token as i32).collect());
+    table.select_assign(0, indices, sum, IndexingUpdateOp::Add)
 }

@@ -3,16 +3,16 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::{
-    Activation, AdamWStep, Attended, Compute, Frequencies, Heads, Look, Norm, PAGE, Pages, Rotary,
-    Segment, Sight, Slots, Span, Table,
+    Activation, AdamWStep, AttentionOptions, AttentionOutput, Block, BlockTable, Compute, Heads,
+    Norm, PAGE, PackedMask, Pages, RopeFrequencies, RopeTable, Segment, SlotMapping,
     adamw::adamw,
     attention::{self, attention, attention_backward},
     flex,
-    gated::{self, gated, gated_back},
-    head::{self, head_backward, head_logprobs, head_record},
+    gated::{self, gated, gated_backward},
+    head::{self, head_backward, head_logprobs, head_logprobs_saving},
     linear::{self, linear},
-    looks::{self, looks, looks_back},
-    pages::{self, attention_over_pages},
+    pages::{self, paged_attention},
+    qkv_rope::{self, qkv_rope, qkv_rope_backward},
     rows,
 };
 
@@ -64,9 +64,10 @@ fn norms() {
             alike(sum, plain_sum);
             alike(y, plain_y);
             for beside in [None, Some(beside)] {
-                let (d_x, d_w) = rule.back(x.clone(), weight.clone(), d_y.clone(), beside.clone());
+                let (d_x, d_w) =
+                    rule.backward(x.clone(), weight.clone(), d_y.clone(), beside.clone());
                 let (plain_x, plain_w) =
-                    rule.plain_back(x.clone(), weight.clone(), d_y.clone(), beside);
+                    rule.plain_backward(x.clone(), weight.clone(), d_y.clone(), beside);
                 alike(d_x, plain_x);
                 alike(d_w, plain_w);
             }
@@ -83,8 +84,8 @@ fn activations() {
                 gated(both.clone(), activation, Compute::F32),
                 gated::plain(both.clone(), activation),
             );
-            let fast = gated_back(both.clone(), d.clone(), activation, Compute::F32);
-            for (fast, plain) in fast.into_iter().zip(gated::plain_back(both, d, activation)) {
+            let fast = gated_backward(both.clone(), d.clone(), activation, Compute::F32);
+            for (fast, plain) in fast.into_iter().zip(gated::plain_backward(both, d, activation)) {
                 alike(fast, plain);
             }
         }
@@ -153,34 +154,36 @@ fn queries_keys_and_values() {
         (Heads { query: 4, key: 4, width: 64 }, 32),
         (Heads { query: 4, key: 4, width: 64 }, 24),
     ] {
-        let places = 37;
-        let positions: Vec<i32> = (0..places as i32).map(|place| place * place % 23).collect();
-        let positions = TensorData::new(positions, [1, places]);
+        let tokens = 37;
+        let positions: Vec<i32> = (0..tokens as i32).map(|token| token * token % 23).collect();
+        let positions = TensorData::new(positions, [1, tokens]);
         let positions = Tensor::<2, Int>::from_data(positions, &Device::flex());
         let frequencies: Vec<f32> = (0..pairs).map(|at| 0.7f32.powi(at)).collect();
         let scale = if pairs % 2 == 0 { 1.3 } else { 1.0 };
-        let frequencies = Frequencies::new(frequencies).scaled(scale);
-        let fast = Rotary::new(&positions, &frequencies);
-        let plain = Rotary::plain(&positions, &frequencies);
-        let projected = noise([places, (heads.query + 2 * heads.key) * heads.width], 1);
+        let frequencies = RopeFrequencies::new(frequencies).scaled(scale);
+        let fast = RopeTable::new(&positions, &frequencies);
+        let plain = RopeTable::plain(&positions, &frequencies);
+        let projected = noise([tokens, (heads.query + 2 * heads.key) * heads.width], 1);
         let gradients = [heads.query, heads.key, heads.key]
-            .map(|count| noise([places, count, heads.width], 3 + count as u64));
+            .map(|count| noise([tokens, count, heads.width], 3 + count as u64));
         for norms in [None, Some((RULES[1], [6, 7].map(|salt| noise([heads.width], salt))))] {
-            // An update cuts the places into such parts.
-            for part in [0..places, 5..30] {
+            // An update cuts the tokens into such parts.
+            for part in [0..tokens, 5..30] {
                 let of = |x: &Tensor<3>| x.clone().slice_dim(0, part.clone());
                 let projected = projected.clone().slice_dim(0, part.clone());
-                let (fast, plain) = (fast.of(part.clone()), plain.of(part.clone()));
-                let of_fast = looks(projected.clone(), heads, norms.clone(), &fast, Compute::F32);
-                let of_plain = looks::plain(projected.clone(), heads, norms.clone(), &plain);
+                let (fast, plain) = (fast.slice(part.clone()), plain.slice(part.clone()));
+                let of_fast =
+                    qkv_rope(projected.clone(), heads, norms.clone(), &fast, Compute::F32);
+                let of_plain = qkv_rope::plain(projected.clone(), heads, norms.clone(), &plain);
                 for (fast, plain) in of_fast.into_iter().zip(of_plain) {
                     alike(fast, plain);
                 }
                 let gradients = gradients.each_ref().map(of);
                 let norms = norms.clone().map(|norms| (norms, projected));
                 let (d_fast, weights_fast) =
-                    looks_back(heads, norms.clone(), &fast, gradients.clone());
-                let (d_plain, weights_plain) = looks::plain_back(heads, norms, &plain, gradients);
+                    qkv_rope_backward(heads, norms.clone(), &fast, gradients.clone());
+                let (d_plain, weights_plain) =
+                    qkv_rope::plain_backward(heads, norms, &plain, gradients);
                 alike(d_fast, d_plain);
                 let weights = weights_fast.into_iter().flatten();
                 for (fast, plain) in weights.zip(weights_plain.into_iter().flatten()) {
@@ -196,36 +199,36 @@ fn attentions() {
     let texts = |lengths: &[usize], gap: usize| {
         let mut start = gap;
         let segments = lengths.iter().map(|&length| {
-            let places = start..start + length;
-            start = places.end + gap;
-            Segment { places, after: None }
+            let range = start..start + length;
+            start = range.end + gap;
+            Segment { range, prefix: None }
         });
         segments.collect::<Vec<_>>()
     };
     let mut shared = texts(&[70, 5, 3, 66, 90, 2], 0);
     for (index, before) in [(1, 0), (2, 0), (3, 0), (5, 4)] {
-        shared[index].after = Some(before);
+        shared[index].prefix = Some(before);
     }
     let batches = [texts(&[1], 0), texts(&[3, 64, 65, 1], 2), texts(&[1100], 0), shared];
     for heads in [Heads { query: 1, key: 1, width: 3 }, Heads { query: 6, key: 2, width: 8 }] {
         for segments in &batches {
-            let places = segments.iter().map(|it| it.places.end).max().unwrap() + 1;
-            let sight = Sight::new(segments, places, &Device::flex());
+            let tokens = segments.iter().map(|it| it.range.end).max().unwrap() + 1;
+            let mask = PackedMask::new(segments, tokens, &Device::flex());
             let [query, key, value] = [(heads.query, 1), (heads.key, 2), (heads.key, 3)]
-                .map(|(count, salt)| noise([places, count, heads.width], salt).mul_scalar(3.0));
-            let d_output = noise([places, heads.query, heads.width], 4);
+                .map(|(count, salt)| noise([tokens, count, heads.width], salt).mul_scalar(3.0));
+            let d_output = noise([tokens, heads.query, heads.width], 4);
             for window in [None, Some(1), Some(40), Some(600), Some(1 << 32)] {
-                let look = Look { window, scores: 1 << 14 };
+                let options = AttentionOptions { window, scores: 1 << 14 };
                 let (fast, plain) = (
-                    attention(&query, &key, &value, &sight, look),
-                    attention::plain([&query, &key, &value], &sight, look),
+                    attention(&query, &key, &value, &mask, options),
+                    attention::plain([&query, &key, &value], &mask, options),
                 );
-                let Attended { output, logsum } = fast.clone();
+                let AttentionOutput { output, lse } = fast.clone();
                 alike(output, plain.output.clone());
-                alike(logsum, plain.logsum.clone());
-                let looks = [&query, &key, &value];
-                let fast = attention_backward(looks, &fast, &d_output, &sight, look);
-                let plain = attention::plain_backward(looks, &plain, &d_output, &sight, look);
+                alike(lse, plain.lse.clone());
+                let qkv = [&query, &key, &value];
+                let fast = attention_backward(qkv, &fast, &d_output, &mask, options);
+                let plain = attention::plain_backward(qkv, &plain, &d_output, &mask, options);
                 for (fast, plain) in fast.into_iter().zip(plain) {
                     alike(fast, plain);
                 }
@@ -235,29 +238,29 @@ fn attentions() {
 }
 
 #[test]
-fn attentions_over_pages() {
+fn paged_attentions() {
     for heads in [Heads { query: 2, key: 1, width: 3 }, Heads { query: 6, key: 2, width: 40 }] {
         let kv = [heads.key, heads.width];
-        let mut blocks = [3, 4].map(|pages| Pages::new(pages, kv, Compute::F32, &Device::flex()));
-        for (block, salt) in blocks.iter_mut().zip([1, 2]) {
+        let mut pools = [3, 4].map(|pages| Pages::new(pages, kv, Compute::F32, &Device::flex()));
+        for (pool, salt) in pools.iter_mut().zip([1, 2]) {
             // The last page stays empty, and the tokens come in an order of their own.
-            let places: Vec<usize> = (0..2 * PAGE).rev().collect();
-            let slots = Slots::new((0..2 * PAGE).collect(), places);
+            let slots: Vec<usize> = (0..2 * PAGE).rev().collect();
+            let mapping = SlotMapping::new((0..2 * PAGE).collect(), slots);
             let [keys, values] = [3, 4].map(|more| noise([2 * PAGE, kv[0], kv[1]], salt + more));
-            block.write(&slots, &keys, &values);
+            pool.write(&mapping, &keys, &values);
         }
-        let span = |block, page, tokens| Span { block, page, tokens };
-        let mut table = Table::new(vec![
-            vec![span(0, 0, PAGE), span(0, 1, 5), span(1, 0, 3)],
-            vec![span(0, 0, PAGE), span(0, 1, 5), span(1, 1, PAGE)],
-            vec![span(1, 0, 1)],
+        let block = |pool, page, tokens| Block { pool, page, tokens };
+        let mut table = BlockTable::new(vec![
+            vec![block(0, 0, PAGE), block(0, 1, 5), block(1, 0, 3)],
+            vec![block(0, 0, PAGE), block(0, 1, 5), block(1, 1, PAGE)],
+            vec![block(1, 0, 1)],
         ]);
         let query = noise([3, heads.query, heads.width], 9).mul_scalar(3.0);
-        let blocks = [&blocks[0], &blocks[1]];
+        let pools = [&pools[0], &pools[1]];
         for window in [None, Some(1), Some(6), Some(500), Some(1 << 32)] {
             alike(
-                attention_over_pages(query.clone(), &blocks, &mut table, window),
-                pages::plain(query.clone(), &blocks, &mut table, window),
+                paged_attention(query.clone(), &pools, &mut table, window),
+                pages::plain(query.clone(), &pools, &mut table, window),
             );
         }
     }
@@ -276,7 +279,7 @@ fn heads() {
         let (d_logprobs, d_entropy) = (noise([tokens], 3), noise([tokens], 4));
         for (temperature, logits) in [(1.0, 1 << 16), (0.6, 1 << 22)] {
             let at_once = [logits, 1 << 22];
-            let judged = || head_record(&hidden, &weights, &labels, temperature, at_once);
+            let judged = || head_logprobs_saving(&hidden, &weights, &labels, temperature, at_once);
             let plain = || head::plain(&hidden, &weights, &labels, temperature, at_once);
             alike(judged().logprobs, plain().logprobs);
             alike(judged().entropy, plain().entropy);
@@ -370,22 +373,22 @@ fn threads_change_nothing() {
         let lengths = [130, 1, 700];
         let mut segments = Vec::new();
         for length in lengths {
-            let start = segments.last().map_or(0, |it: &Segment| it.places.end);
-            segments.push(Segment { places: start..start + length, after: None });
+            let start = segments.last().map_or(0, |it: &Segment| it.range.end);
+            segments.push(Segment { range: start..start + length, prefix: None });
         }
-        let places = 831;
-        let sight = Sight::new(&segments, places, &Device::flex());
-        let look = Look { window: None, scores: 1 << 16 };
+        let tokens = 831;
+        let mask = PackedMask::new(&segments, tokens, &Device::flex());
+        let options = AttentionOptions { window: None, scores: 1 << 16 };
         let [query, key, value] =
-            [(4, 1), (2, 2), (2, 3)].map(|(count, salt)| noise([places, count, heads.width], salt));
-        let attended = attention(&query, &key, &value, &sight, look);
-        let d = noise([places, 4, 16], 4);
-        let gradients = attention_backward([&query, &key, &value], &attended, &d, &sight, look);
-        let x = noise([places, 64], 5);
-        let (d_x, d_weight) = RULES[0].back(
+            [(4, 1), (2, 2), (2, 3)].map(|(count, salt)| noise([tokens, count, heads.width], salt));
+        let out = attention(&query, &key, &value, &mask, options);
+        let d = noise([tokens, 4, 16], 4);
+        let gradients = attention_backward([&query, &key, &value], &out, &d, &mask, options);
+        let x = noise([tokens, 64], 5);
+        let (d_x, d_weight) = RULES[0].backward(
             x.clone(),
             noise([64], 6),
-            attended.output.clone().reshape([places, 64]),
+            out.output.clone().reshape([tokens, 64]),
             None,
         );
         let d_w = crate::product(x.clone().transpose(), d_x.clone(), Compute::F32);
@@ -393,7 +396,7 @@ fn threads_change_nothing() {
         let narrow = crate::product(noise([1024, 896], 8), noise([896, 32], 9), Compute::F32);
         let (hidden, head) = (noise([831, 64], 10), noise([1025, 64], 11));
         let labels = Tensor::<1, Int>::arange(0..831, &Device::flex());
-        let now = head_record(&hidden, &head, &labels, 0.7, [1 << 21; 2]);
+        let now = head_logprobs_saving(&hidden, &head, &labels, 0.7, [1 << 21; 2]);
         let d_logprobs = now.logprobs.clone();
         let d_head = Some(Tensor::zeros_like(&head));
         let (d_hidden, d_head) =
@@ -401,9 +404,7 @@ fn threads_change_nothing() {
         let mut bits = values(d_weight);
         bits.extend(values(d_hidden));
         bits.extend(d_head.into_iter().flat_map(values));
-        for part in
-            [attended.output, gradients[0].clone(), gradients[1].clone(), gradients[2].clone()]
-        {
+        for part in [out.output, gradients[0].clone(), gradients[1].clone(), gradients[2].clone()] {
             bits.extend(values(part));
         }
         bits.extend(values(d_x));

@@ -31,8 +31,8 @@ pub fn unpacked(
     let (in_word, bits) = (form.in_word(), form.bits);
     let inputs = words * in_word;
 
-    let parts = (0..in_word).map(|place| {
-        let shifted = codes.clone().bitwise_right_shift_scalar((place * bits) as i32);
+    let parts = (0..in_word).map(|index| {
+        let shifted = codes.clone().bitwise_right_shift_scalar((index * bits) as i32);
         let code = shifted.bitwise_and_scalar((1 << bits) - 1);
         code.float().reshape([words, 1, outputs])
     });

@@ -16,6 +16,7 @@ mod integer;
 mod interval;
 mod limits;
 mod modular;
+mod modular_u64;
 mod numeric;
 mod polynomial;
 mod power;
@@ -23,7 +24,6 @@ mod real;
 mod render;
 mod tree;
 mod trigonometry;
-mod word;
 
 use std::cmp::Ordering;
 

@@ -13,7 +13,7 @@
 //!    (`\boxed 5`) counts in mathematics; in prose it is only the name of the command. A box that is never closed
 //!    counts if no box is closed. A box that waits for an answer (`\boxed{}`, `\boxed{...}`) doesn't count. A box
 //!    around a box is the inner one. Neighbours are one answer (`\boxed{3}` and `\boxed{4}` give `3, 4`) as
-//!    [`join::boxes`] says; in `\boxed{3} is wrong, it is \boxed{4}` the last box counts.
+//!    [`grouping::joins_boxes`] says; in `\boxed{3} is wrong, it is \boxed{4}` the last box counts.
 //! 3. **The last marker**: `Answer:` (with Markdown or LaTeX around it), “the answer is”, a heading “Final
 //!    Answer”, `#### 18`, `<answer>`, `答案：`. The marker's field is the rest of the line, or the next line with
 //!    something on it, up to the end of the first sentence. A display or an environment that begins there is read
@@ -36,21 +36,21 @@
 //! 64 KiB.
 
 mod boxes;
+mod fallback;
 mod formula;
-mod join;
-mod last;
+mod grouping;
 mod marker;
+mod negation;
 mod number;
 mod prose;
 mod sentence;
-mod tidy;
-mod twist;
+mod trim;
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use self::{sentence::Found, tidy::Turn};
+use self::{sentence::Found, trim::Turn};
 use crate::judgement::Span;
 
 /// The place of the answer in a response.
@@ -108,7 +108,7 @@ pub(crate) fn extract(text: &str, extraction: Extraction) -> Option<Answer> {
         Extraction::AfterThinking => {
             let after = turn.after_thoughts()?;
             let ends = ["</think>", "###Response"];
-            tidy::after_last(text, turn.range, &ends)?.start.max(after.start)..after.end
+            trim::after_last(text, turn.range, &ends)?.start.max(after.start)..after.end
         }
         _ => turn.after_thoughts()?,
     };
@@ -145,8 +145,8 @@ fn bare(text: &str, part: Range<usize>) -> Option<Answer> {
     if let Some((range, read)) = boxes::only(text, part.clone()) {
         return answer(range, read, Place::Box, "the box that is the whole text");
     }
-    let range = tidy::trim(text, part);
-    let read = tidy::read(text, range.clone(), false);
+    let range = trim::trim_around(text, part);
+    let read = trim::read(text, range.clone(), false);
     answer(range, read, Place::Whole, "the whole text")
 }
 
@@ -176,19 +176,19 @@ fn unboxed(text: &str, part: Range<usize>, extraction: Extraction) -> Option<Ans
     if extraction == Extraction::Plain {
         return spell(number::last(text, part), Place::Number, "the last number");
     }
-    let formulas = last::formulas(text, part.clone());
+    let formulas = fallback::formulas(text, part.clone());
     if extraction == Extraction::Latex {
         let (range, read) = formula::last_group(text, &formulas)?;
-        let found = last::affirmed(text, part.start, (range, read, Found::Formula));
+        let found = fallback::affirmed(text, part.start, (range, read, Found::Formula));
         return answer(found.0, found.1, Place::Formula, "the last formula");
     }
     if formulas.is_empty()
-        && let Some(range) = last::whole(text, part.clone())
+        && let Some(range) = fallback::whole_text(text, part.clone())
     {
-        let read = tidy::read(text, range.clone(), true);
+        let read = trim::read(text, range.clone(), true);
         return answer(range, read, Place::Whole, "the whole text, which is mathematics");
     }
-    match last::mathematics(text, part.clone(), &formulas) {
+    match fallback::mathematics(text, part.clone(), &formulas) {
         Some((range, read, Found::Formula)) => {
             answer(range, read, Place::Formula, "the last formula")
         }
@@ -199,8 +199,8 @@ fn unboxed(text: &str, part: Range<usize>, extraction: Extraction) -> Option<Ans
             answer(range, read, Place::Number, "the last number, with the expression around it")
         }
         None => {
-            let range = last::words(text, part)?;
-            let read = tidy::read(text, range.clone(), true);
+            let range = fallback::few_words(text, part)?;
+            let read = trim::read(text, range.clone(), true);
             answer(range, read, Place::Whole, "the whole text, which is short")
         }
     }

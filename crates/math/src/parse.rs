@@ -6,20 +6,20 @@
 mod arithmetic;
 mod atom;
 mod condition;
+mod error;
 mod label;
 mod lex;
+mod lexicon;
 mod moment;
 mod token;
 mod unit;
-mod unread;
-mod word;
 
 use std::slice;
 
+pub(crate) use error::ParseError;
 use lex::Lexeme;
 pub(crate) use lex::Reading;
 use token::{Bracket, Token};
-pub(crate) use unread::Unread;
 
 use crate::{
     budget::Budget,
@@ -28,7 +28,11 @@ use crate::{
 };
 
 /// Reads all of `text` as one answer. The letter of a choice in front of it does not count.
-pub(crate) fn parse(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Unread> {
+pub(crate) fn parse(
+    text: &str,
+    reading: Reading,
+    budget: &mut Budget,
+) -> Result<Value, ParseError> {
     match labelled(text, reading, budget) {
         Some((_, value)) => Ok(value),
         None => whole(text, reading, budget),
@@ -47,14 +51,14 @@ pub(crate) fn labelled(text: &str, reading: Reading, budget: &mut Budget) -> Opt
     one.then_some((letter, value))
 }
 
-fn whole(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Unread> {
+fn whole(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, ParseError> {
     let lexemes = lex::lex(text, reading, budget)?;
     if lexemes.is_empty() {
-        return Err(Unread::Empty);
+        return Err(ParseError::Empty);
     }
     budget.spend(4 * lexemes.len() as u64)?;
     if let Some(text) = words(&lexemes) {
-        return Ok(match word::set(&text) {
+        return Ok(match lexicon::set(&text) {
             Some(set) => Value::NamedSet(set),
             // The names in `Alice and Bob` are two, in any order.
             None if text.contains(" and ") => {
@@ -77,7 +81,7 @@ fn whole(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Unr
     let mut deep = false;
     value.each(&mut |expr| deep |= expr.is_deeper_than(MAX_DEPTH));
     if deep {
-        return Err(Unread::TooDeep);
+        return Err(ParseError::TooDeep);
     }
     Ok(both_signs(value))
 }
@@ -137,29 +141,29 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn expect(&mut self, token: &Token) -> Result<(), Unread> {
+    fn expect(&mut self, token: &Token) -> Result<(), ParseError> {
         if self.take(token) { Ok(()) } else { Err(self.misplaced()) }
     }
 
-    fn misplaced(&self) -> Unread {
+    fn misplaced(&self) -> ParseError {
         match self.peek() {
-            Some(Token::Word(word)) => Unread::Words(word.clone()),
-            _ => Unread::Misplaced(self.at),
+            Some(Token::Word(word)) => ParseError::Words(word.clone()),
+            _ => ParseError::Misplaced(self.at),
         }
     }
 
     /// Runs `read` one level deeper.
     fn deeper<T>(
         &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, Unread>,
-    ) -> Result<T, Unread> {
+        read: impl FnOnce(&mut Self) -> Result<T, ParseError>,
+    ) -> Result<T, ParseError> {
         self.depth += 1;
         self.nodes += 1;
         if self.depth > MAX_DEPTH {
-            return Err(Unread::TooDeep);
+            return Err(ParseError::TooDeep);
         }
         if self.nodes > MAX_NODES {
-            return Err(Unread::TooLong);
+            return Err(ParseError::TooLong);
         }
         let result = read(self);
         self.depth -= 1;
@@ -167,7 +171,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads items up to the end or to a closing bracket.
-    fn list(&mut self) -> Result<Vec<Value>, Unread> {
+    fn list(&mut self) -> Result<Vec<Value>, ParseError> {
         let (mut items, mut said) = (vec![], vec![]);
         loop {
             match self.item()? {
@@ -206,7 +210,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads an expression, or expressions with relations between.
-    fn item(&mut self) -> Result<Value, Unread> {
+    fn item(&mut self) -> Result<Value, ParseError> {
         self.filler();
         let first = match self.day() {
             Some(day) => day,
@@ -244,7 +248,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn text_or_ratio(&mut self) -> Result<Value, Unread> {
+    fn text_or_ratio(&mut self) -> Result<Value, ParseError> {
         match self.text() {
             Some(text) => Ok(Value::Text(text)),
             None => self.ratio(),
@@ -277,7 +281,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads `2:3`, a day or a time of day, or a single term with its unit or noun.
-    fn ratio(&mut self) -> Result<Value, Unread> {
+    fn ratio(&mut self) -> Result<Value, ParseError> {
         if let Some(day) = self.day() {
             return Ok(day);
         }
@@ -304,7 +308,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads unions, intersections and differences of sets.
-    fn sets(&mut self) -> Result<Value, Unread> {
+    fn sets(&mut self) -> Result<Value, ParseError> {
         let mut left = self.sum()?;
         loop {
             let join = match self.peek() {
@@ -323,7 +327,7 @@ impl<'a> Parser<'a> {
                 left => {
                     self.joins += 1;
                     if self.joins > MAX_DEPTH {
-                        return Err(Unread::TooDeep);
+                        return Err(ParseError::TooDeep);
                     }
                     Value::Join(join, vec![left, right])
                 }
@@ -332,7 +336,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads items between visible brackets.
-    fn bracketed(&mut self, open: Bracket) -> Result<Value, Unread> {
+    fn bracketed(&mut self, open: Bracket) -> Result<Value, ParseError> {
         let bars = std::mem::take(&mut self.bars);
         let empty = matches!(self.peek(), Some(Token::Close(_)));
         let mut items = if empty { vec![] } else { self.list()? };
@@ -345,19 +349,19 @@ impl<'a> Parser<'a> {
             _ => None,
         };
         let (Some(open_side), Some(close_side)) = (side(open), side(*close)) else {
-            return Err(Unread::Misplaced(self.at - 1));
+            return Err(ParseError::Misplaced(self.at - 1));
         };
         if items.len() == 1 && open == *close && open != Bracket::Angle {
             return Ok(items.remove(0));
         }
         if items.len() < 2 {
-            return Err(Unread::Misplaced(self.at - 1));
+            return Err(ParseError::Misplaced(self.at - 1));
         }
         Ok(Value::Tuple { open: open_side, close: close_side, items })
     }
 
     /// Reads a set in curly brackets, given by its elements or by a condition.
-    fn curly(&mut self) -> Result<Value, Unread> {
+    fn curly(&mut self) -> Result<Value, ParseError> {
         if self.take(&Token::Close(Bracket::Curly)) {
             return Ok(Value::NamedSet(NamedSet::Empty));
         }
@@ -372,7 +376,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads `x | x > 3`, `x : x > 3` or `x ∈ ℝ | x > 3` in curly brackets as its condition.
-    fn described(&mut self) -> Result<Option<Value>, Unread> {
+    fn described(&mut self) -> Result<Option<Value>, ParseError> {
         let real = [Some(&Token::In), Some(&Token::NamedSet(NamedSet::Reals))];
         let skip = if [self.peek_at(1), self.peek_at(2)] == real { 3 } else { 1 };
         let bar = matches!(self.peek_at(skip), Some(Token::Bar | Token::Colon));
@@ -387,7 +391,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads items between braces that only group.
-    fn group(&mut self) -> Result<Value, Unread> {
+    fn group(&mut self) -> Result<Value, ParseError> {
         self.expect(&Token::Open(Bracket::Group))?;
         self.deeper(|parser| {
             let bars = std::mem::take(&mut parser.bars);
@@ -405,11 +409,11 @@ impl<'a> Parser<'a> {
     }
 
     /// Returns the expression of `value`, at a place where only an expression can stand.
-    fn scalar(&self, value: Value) -> Result<Expr, Unread> {
+    fn scalar(&self, value: Value) -> Result<Expr, ParseError> {
         match value {
             Value::Scalar(expr) => Ok(expr),
             Value::Quantity(expr, ..) => Ok(expr),
-            _ => Err(Unread::Misplaced(self.at)),
+            _ => Err(ParseError::Misplaced(self.at)),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     expr::Expr,
     extract::{self, Extraction},
     judgement::{Certainty, Judgement, Verdict},
-    parse::{self, Unread},
+    parse::{self, ParseError},
     value::Value,
 };
 
@@ -134,7 +134,9 @@ impl Verifier {
         let value = parse::parse(response, reading, &mut budget);
         let (mut gold_value, mut value) = match (gold_value, value) {
             (Ok(gold), Ok(value)) => (gold, value),
-            (gold_value, value) => return unread(gold, response, gold_value.err(), value.err()),
+            (gold_value, value) => {
+                return judge_unparsed(gold, response, gold_value.err(), value.err());
+            }
         };
         if self.reduced_fractions && value.any(&|expr| is_unreduced(expr)) {
             return Finding::texts(false, gold, response, "a fraction is not in lowest terms");
@@ -266,22 +268,22 @@ impl Finding {
 
 /// Judges two texts if one or both could not be read. They are the same if they are written the same. Nothing else
 /// is tried.
-fn unread(
+fn judge_unparsed(
     gold: &str,
     response: &str,
-    of_gold: Option<Unread>,
-    of_response: Option<Unread>,
+    of_gold: Option<ParseError>,
+    of_response: Option<ParseError>,
 ) -> Finding {
     let written = |text: &str| text.split_whitespace().collect::<String>().to_lowercase();
     let (a, b) = (written(gold), written(response));
     // The words of `C)` and `C` differ only in their dress.
     let same_words = words_of(gold).is_some_and(|words| Some(words) == words_of(response));
-    let unread = of_gold.is_some() && of_response.is_some();
-    let same = !bare_text(gold).is_empty() && (unread && a == b || same_words);
-    let over = [&of_gold, &of_response].iter().any(|unread| **unread == Some(Unread::OverBudget));
+    let both_unparsed = of_gold.is_some() && of_response.is_some();
+    let same = !bare_text(gold).is_empty() && (both_unparsed && a == b || same_words);
+    let over = [&of_gold, &of_response].iter().any(|error| **error == Some(ParseError::OverBudget));
     let verdict = match (&of_gold, &of_response) {
         _ if same => Verdict::Right,
-        (Some(Unread::Empty), _) => Verdict::Error,
+        (Some(ParseError::Empty), _) => Verdict::Error,
         _ if over => Verdict::OverBudget,
         (_, Some(_)) => Verdict::Unparsable,
         _ => Verdict::Error,

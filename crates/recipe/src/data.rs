@@ -95,7 +95,7 @@ pub enum Task {
         /// The most digits of a summand, 1 to 18.
         #[schemars(range(min = 1, max = 18))]
         digits: u32,
-        /// True if the worked examples of the warm-up write the intermediate steps.
+        /// True if the SFT examples write the intermediate steps.
         #[serde(default = "yes")]
         worked: bool,
         /// The share of those examples, in [0, 1], that are worked twice, with `?` between the workings. Half of
@@ -109,7 +109,7 @@ pub enum Task {
         /// The most digits of a factor, 1 to 9.
         #[schemars(range(min = 1, max = 9))]
         digits: u32,
-        /// True if the worked examples of the warm-up write the intermediate steps.
+        /// True if the SFT examples write the intermediate steps.
         #[serde(default = "yes")]
         worked: bool,
     },

@@ -21,10 +21,10 @@ pub struct Environment {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_turn_tokens: Option<usize>,
-    /// Largest number of the environment's tokens that the policy may hear in all. A conversation ends at a reply
+    /// Largest number of the environment's tokens that the policy may read in all. A conversation ends at a reply
     /// that has more tokens than are left.
     #[schemars(range(max = bounds::SIZE))]
-    pub max_heard_tokens: usize,
+    pub max_observation_tokens: usize,
     /// Texts that end a turn besides the model's stop tokens, such as `"="`. A turn ends at any token that ends
     /// with one of them, and the text belongs to the turn.
     #[schemars(length(max = 64), inner(length(min = 1)))]
@@ -39,17 +39,17 @@ pub struct Environment {
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub sessions: usize,
     /// Template of the JSON object that resets an episode. It is written in the language of chat templates, like
-    /// `action`, `heard` and `opening`. Variables: `id` and `seed`, two numbers that follow from the prompt,
+    /// `action`, `observation` and `opening`. Variables: `id` and `seed`, two numbers that follow from the prompt,
     /// `seed` below 2³¹; `reference` and `question`.
     pub reset: String,
     /// Template of the JSON object of an action. Variables: `completion`, the policy's words in its turn; `turn`,
     /// counted from 1.
     pub action: String,
-    /// Template of the words that the policy hears. Variables: `observation`, an object; `reward`, a number or
+    /// Template of the words that the policy observes. Variables: `observation`, an object; `reward`, a number or
     /// none; `done`.
-    pub heard: String,
+    pub observation: String,
     /// Template of the prompt that an episode begins with, for `data.task.kind = "environment"`. Variables: those
-    /// of `heard`.
+    /// of `observation`.
     pub opening: String,
     /// Seconds that a server may take to answer a message.
     #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1e6))]
@@ -70,14 +70,14 @@ impl Default for Environment {
             kind: EnvironmentKind::None,
             max_turns: 8,
             max_turn_tokens: None,
-            max_heard_tokens: 1024,
+            max_observation_tokens: 1024,
             stop: Vec::new(),
             role: Role::User,
             servers: Vec::new(),
             sessions: 1,
             reset: r#"{"seed": {{ seed }}}"#.into(),
             action: r#"{"message": {{ completion | tojson }}}"#.into(),
-            heard: "{{ observation | tojson }}".into(),
+            observation: "{{ observation | tojson }}".into(),
             opening: "{{ observation | tojson }}".into(),
             time_limit: 60.0,
             patience: 600.0,
@@ -98,8 +98,8 @@ impl Environment {
     }
 
     /// Returns the largest number of tokens that a completion may have besides those that the policy writes.
-    pub fn most_heard(&self) -> usize {
-        if self.is_there() { self.max_heard_tokens } else { 0 }
+    pub fn observation_tokens(&self) -> usize {
+        if self.is_there() { self.max_observation_tokens } else { 0 }
     }
 }
 
@@ -110,9 +110,9 @@ pub enum EnvironmentKind {
     /// Nobody answers: a completion is one turn.
     #[default]
     None,
-    /// A guessing game: the policy says a number and hears `<` or `>`, until its number is the reference.
+    /// A guessing game: the policy says a number and observes `<` or `>`, until its number is the reference.
     Guessing,
-    /// A calculator: if a turn ends with `=`, the policy hears the value of the expression before it.
+    /// A calculator: if a turn ends with `=`, the policy observes the value of the expression before it.
     Calculator,
     /// Servers that speak OpenEnv.
     #[serde(rename = "openenv")]

@@ -42,7 +42,7 @@ pub struct Invalid {
     pub place: String,
     /// The message: what was expected, and what was found.
     pub message: String,
-    /// The advice for mending it.
+    /// The advice for fixing it.
     pub help: Option<String>,
     /// The name of the text: its file, with a note if `--set` changed it.
     pub name: String,
@@ -59,7 +59,7 @@ pub struct Invalid {
 /// The most faults that are kept. Each fault holds the text, and a text may be full of faults.
 const MOST: usize = 10;
 
-/// Words beside a part of a text.
+/// Words next to a part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     /// The bytes of that part.
@@ -106,9 +106,9 @@ pub struct Problem {
     pub keys: Vec<Vec<String>>,
     /// The message: what was expected, and what was found.
     pub message: String,
-    /// A few words beside the caret.
+    /// A few words next to the caret.
     pub label: String,
-    /// The advice for mending it.
+    /// The advice for fixing it.
     pub help: Option<String>,
 }
 

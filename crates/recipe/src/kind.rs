@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const KIND: &str = "kind";
 
-/// Reads a kind with its options. They have a table of their own, or stand in a table beside keys that every kind
+/// Reads a kind with its options. They have a table of their own, or stand in a table next to keys that every kind
 /// has. A table that names no kind has the default kind.
 ///
 /// Serde asks a tagged enum for its tag, and would refuse options without a tag.
@@ -28,7 +28,7 @@ where
     table.try_into().map_err(D::Error::custom)
 }
 
-/// Makes the first variant the one of a table without a kind. `shape` and the book recognise it by this, and
+/// Makes the first variant the one of a table without a kind. `schema_check` and the book recognise it by this, and
 /// editors complete its options.
 pub(super) fn first_by_default(schema: &mut Schema) {
     let first = schema.get_mut("oneOf").and_then(|variants| variants.get_mut(0));

@@ -16,30 +16,30 @@
 //! assert_eq!((loaded.name.as_str(), loaded.recipe.rollout.group_size), ("my", 8));
 //! ```
 //!
-//! A recipe is read in passes: its syntax, TOML or YAML (`yaml`); the `--set` overrides (`overrides`); the shape
-//! of the document, compared with the schema (`shape`); and the meaning of its values (`meaning`). Each pass
+//! A recipe is read in passes: its syntax, TOML or YAML (`yaml`); the `--set` overrides (`overrides`); the
+//! comparison with the schema (`schema_check`); and the checks across keys (`validate`). Each pass
 //! points to the place in the text where it fails. The last two passes walk the same document for TOML and YAML.
 
 mod adaptive;
 mod bounds;
 mod critic;
+mod curriculum;
 mod data;
-mod effect;
-mod elsewhere;
 mod engine;
 mod environment;
 mod error;
+mod foreign_keys;
 mod kind;
-mod meaning;
-mod memory;
 mod model;
 mod observe;
 mod overrides;
-mod places;
+mod paths;
 mod reward;
 mod sampling;
-mod shape;
+mod schema_check;
 mod tables;
+mod unused;
+mod validate;
 pub mod yaml;
 
 use std::{
@@ -56,11 +56,11 @@ use overrides::Override;
 
 pub use adaptive::Adaptive;
 pub use critic::{Critic, CriticKind};
+pub use curriculum::Curriculum;
 pub use data::{Columns, Data, Task, Template};
 pub use engine::{Engine, EngineKind};
 pub use environment::{Environment, EnvironmentKind, Role};
 pub use error::{Invalid, Label, Problem, RecipeError, Text};
-pub use memory::Memory;
 pub use model::{
     BaseType, ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel, WholeModule,
 };
@@ -69,11 +69,11 @@ pub use reward::{
     AnswerFork, Extraction, Length, Overlong, Part, PenaltyForm, Reward, RewardKind, Stop,
     Transform,
 };
-pub use sampling::{Dynamic, OnCap, Sampling, Surplus};
+pub use sampling::{Dynamic, OnCap, Sampling};
 pub use tables::{
     Advantage, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval, EvalSet,
     Kernels, Kl, KlKind, Loss, LossKind, MomentType, OldLogprobs, Optim, OptimKind, Recompute,
-    Record, Rollout, Schedule, SharePrompts, Train, Warmup,
+    Record, Rollout, Schedule, Sft, SharePrompts, Train,
 };
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.
@@ -95,7 +95,7 @@ pub struct Recipe {
     pub data: Data,
     /// Supervised steps before the first rollout.
     #[serde(default)]
-    pub warmup: Warmup,
+    pub sft: Sft,
     /// The sampling of completions for training.
     #[serde(default)]
     pub rollout: Rollout,
@@ -159,7 +159,7 @@ impl Default for Recipe {
             device: Device::default(),
             model: Model::default(),
             data: Data::default(),
-            warmup: Warmup::default(),
+            sft: Sft::default(),
             rollout: Rollout::default(),
             environment: Environment::default(),
             sampling: Sampling::default(),
@@ -217,8 +217,8 @@ impl Recipe {
     /// When an override can't be applied, or the result is no valid recipe.
     pub fn load_text(path: &Path, text: &str, overrides: &[String]) -> Result<Loaded, RecipeError> {
         let overrides = Override::all(overrides)?;
-        let loaded = Recipe::of_text(path, text, &overrides)?;
-        Ok(places::settled(loaded, path, &overrides))
+        let loaded = Recipe::from_text(path, text, &overrides)?;
+        Ok(paths::resolve_paths(loaded, path, &overrides))
     }
 
     /// Reads a recipe from `text`. `path` names the recipe in errors and gives the run its default name, and its
@@ -227,10 +227,10 @@ impl Recipe {
     /// # Errors
     /// As for [`Recipe::load`], except that no file is read.
     pub fn parse(path: &Path, text: &str, overrides: &[String]) -> Result<Loaded, RecipeError> {
-        Recipe::of_text(path, text, &Override::all(overrides)?)
+        Recipe::from_text(path, text, &Override::all(overrides)?)
     }
 
-    fn of_text(path: &Path, text: &str, overrides: &[Override]) -> Result<Loaded, RecipeError> {
+    fn from_text(path: &Path, text: &str, overrides: &[Override]) -> Result<Loaded, RecipeError> {
         match yaml::is_yaml(path) {
             true => Recipe::from_yaml(path, text, overrides),
             false => Recipe::from_toml(path, text, overrides),
@@ -244,7 +244,7 @@ impl Recipe {
                 yaml::parse(text).is_ok_and(|tree| tree.is_some_and(|it| it.is_mapping()));
             let help = is_yaml.then(|| "a recipe in YAML has a name that ends in .yaml".to_owned());
             let problem = Problem::syntax(&error, text);
-            let help = help.or_else(|| places::of_escape(text, problem.span.start));
+            let help = help.or_else(|| paths::backslash_help(text, problem.span.start));
             file.point(Problem { help, ..problem })
         })?;
         let effective = overrides::apply(text, overrides)?;
@@ -272,8 +272,8 @@ impl Recipe {
     /// one is refused.
     pub fn to_toml(&self) -> String {
         let Ok(mut table) = toml::Table::try_from(self) else { return String::new() };
-        for idle in self.without_effect() {
-            remove(&mut table, &idle.key);
+        for unused in self.unused_keys() {
+            remove(&mut table, &unused.key);
         }
         // The table of a tool would stand behind the tool's other keys.
         let data = table.get_mut("data").and_then(toml::Value::as_table_mut);
@@ -291,13 +291,13 @@ impl Recipe {
     /// Returns the recipe with absolute paths, so that two recipes can be compared. Relative paths begin at the
     /// current folder.
     pub fn with_absolute_paths(&self) -> Recipe {
-        places::absolute(self)
+        paths::with_absolute_paths(self)
     }
 
     /// Returns the recipe without the folders of this machine and the addresses of its servers, for a reader
     /// elsewhere. An absolute path keeps only its last name, an address only its place in the list.
     pub fn without_folders(&self) -> Recipe {
-        places::shortened(self)
+        paths::without_folders(self)
     }
 
     /// Returns the number of steps that train the policy: the steps after the critic's warm-up.
@@ -314,7 +314,7 @@ impl Recipe {
     /// Returns the number of tokens in the longest completion: those that the policy writes, and those that it
     /// hears meanwhile.
     pub fn longest_completion(&self) -> usize {
-        self.rollout.max_completion_tokens.saturating_add(self.environment.most_heard())
+        self.rollout.max_completion_tokens.saturating_add(self.environment.observation_tokens())
     }
 
     /// Tells whether a device records its decoding steps and repeats them.
@@ -349,7 +349,7 @@ impl Recipe {
     /// book's table of options is made from it.
     pub fn schema() -> serde_json::Value {
         SchemaSettings::draft2020_12()
-            .with_transform(RecursiveTransform(tidy))
+            .with_transform(RecursiveTransform(simplify_schema))
             .into_generator()
             .into_root_schema_for::<Recipe>()
             .to_value()
@@ -402,9 +402,9 @@ fn checked(
     mut document: Spanned<DeTable<'_>>,
     file: &Text<'_>,
 ) -> Result<(Recipe, String), RecipeError> {
-    let mut problems = shape::problems(document.get_ref(), &Recipe::schema());
+    let mut problems = schema_check::problems(document.get_ref(), &Recipe::schema());
     // Once the values of a wrong form are out, the others can be compared with each other.
-    shape::leave_out(document.get_mut(), &problems);
+    schema_check::leave_out(document.get_mut(), &problems);
     let recipe = Recipe::deserialize(toml::Deserializer::from(document.clone()));
     let recipe = match recipe {
         Ok(recipe) => recipe,
@@ -415,8 +415,8 @@ fn checked(
     };
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let name = recipe.name.clone().or(stem).unwrap_or_default();
-    let meant = meaning::problems(&recipe, &name, document.get_ref());
-    problems.extend(shape::unrelated(meant, &problems));
+    let meant = validate::problems(&recipe, &name, document.get_ref());
+    problems.extend(schema_check::unrelated(meant, &problems));
     match file.point_all(problems) {
         Some(error) => Err(error),
         None => Ok((recipe, name)),
@@ -444,7 +444,7 @@ fn remove(table: &mut toml::Table, key: &str) {
 
 /// Removes from a schema whatever means nothing in TOML or to its reader: `null`, which TOML lacks; Rust's number
 /// formats; the defaults of whole tables, which repeat those of their keys; and the line breaks of the source.
-fn tidy(schema: &mut Schema) {
+fn simplify_schema(schema: &mut Schema) {
     schema.remove("format");
     if schema.get("default").is_some_and(serde_json::Value::is_object) {
         schema.remove("default");

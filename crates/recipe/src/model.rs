@@ -24,10 +24,10 @@ pub struct Model {
     /// The number format that matrices are multiplied in. Trained weights and the sums of their gradients have 32
     /// bits in any case.
     pub dtype: ComputeType,
-    /// The number format of the weights beside adapters. With fewer bits the model takes less memory, but it is no
+    /// The number format of the base weights under adapters. With fewer bits the model takes less memory, but it is no
     /// longer the same model: `firebrick eval` shows what it lost.
     pub base: BaseType,
-    /// Low-rank adapters that are trained beside the weights. The weights stay as they are.
+    /// Low-rank adapters that are trained on top of the weights. The weights stay as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<Lora>,
 }
@@ -85,8 +85,8 @@ pub struct Lora {
     /// slowly.
     #[serde(default)]
     pub rslora: bool,
-    /// Matrices that are trained whole beside the adapters, and saved with them. They are meant for a model whose
-    /// head is not its embedding.
+    /// Matrices that are trained whole in addition to the adapters, and saved with them. They are meant for a model
+    /// whose head is not its embedding.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules_to_save: Vec<WholeModule>,
 }

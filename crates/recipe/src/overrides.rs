@@ -4,7 +4,7 @@ mod tree;
 
 use toml_edit::{DocumentMut, Item, Key, TableLike, Value};
 
-use super::{error::RecipeError, places::BACKSLASH};
+use super::{error::RecipeError, paths::BACKSLASH};
 
 pub(super) use tree::{below, insert};
 
@@ -72,7 +72,7 @@ impl Override {
     }
 
     /// Returns the error for a key to take out that the recipe does not have.
-    fn of_nothing(&self) -> RecipeError {
+    fn nothing_to_remove(&self) -> RecipeError {
         RecipeError::Override {
             given: self.given.clone(),
             message: format!("the recipe does not set `{}`", self.path.join(".")),
@@ -104,7 +104,7 @@ pub(super) fn apply(text: &str, overrides: &[Override]) -> Result<String, Recipe
     for set in overrides {
         let Some((last, tables)) = set.path.split_last() else { continue };
         let Some(value) = &set.value else {
-            remove(document.as_table_mut(), &set.path).ok_or_else(|| set.of_nothing())?;
+            remove(document.as_table_mut(), &set.path).ok_or_else(|| set.nothing_to_remove())?;
             continue;
         };
         let parent =

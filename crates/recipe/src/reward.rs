@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::bounds;
 
-/// The verifier that judges completions, and the reward for its judgement. The options of a verifier stand beside
+/// The verifier that judges completions, and the reward for its judgement. The options of a verifier stand next to
 /// its `kind`. Without a `kind`, the verifier is that of `data.task`; for data files it is `environment` if an
 /// environment gives rewards, else `gsm8k`. The penalty `stop` comes first, then `length`, then `overlong`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -212,7 +212,7 @@ pub enum RewardKind {
     /// A program of your own, which reads and writes a line of JSON for each completion.
     Command {
         /// The program and its arguments, such as `["python3", "judge.py"]`; no shell reads them. If a word after
-        /// the first leads to a file beside the recipe, it means that file.
+        /// the first leads to a file next to the recipe, it means that file.
         #[schemars(length(min = 1))]
         program: Vec<String>,
         /// Seconds that one completion may take; the first after a start includes the start.

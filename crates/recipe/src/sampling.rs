@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use super::{Memory, bounds, kind};
+use super::{Curriculum, bounds, kind};
 
 /// The choice of the groups that a step trains on (dynamic sampling).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -15,25 +15,26 @@ pub struct Sampling {
     /// Groups that a step trains on.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub prompts_per_step: usize,
-    /// The treatment of groups without spread in their accuracy. Such groups have no advantage, so they would only
+    /// The treatment of groups without spread in their base rewards. Such groups have no advantage, so they would only
     /// thin the batch.
     #[serde(deserialize_with = "flag_or_kind", serialize_with = "kind::by_name")]
     pub dynamic: Dynamic,
-    /// Memory of earlier groups. It passes over prompts whose groups had nothing to teach, before their
-    /// completions are paid for. By default there is no memory.
+    /// A curriculum by the prompts' history. It passes over prompts whose groups had nothing to teach, before their
+    /// completions are paid for. By default there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Memory>,
+    pub curriculum: Option<Curriculum>,
     /// Largest number of sampling rounds in a step; 0 is no cap. After the last round `on_cap` decides.
     #[schemars(range(max = bounds::STEPS))]
     pub max_rounds: usize,
     /// The action at the cap.
     pub on_cap: OnCap,
-    /// The treatment of good groups beyond `prompts_per_step`.
-    pub surplus: Surplus,
-    /// Steps that a kept surplus group may wait before it is thrown away.
+    /// True if good groups beyond `prompts_per_step` are carried over: they go first in the next step. The paper
+    /// throws them away.
+    pub carry_over: bool,
+    /// Steps that a group may be carried over before it is thrown away.
     #[schemars(range(max = bounds::STEPS))]
-    pub max_surplus_age: u64,
-    /// Difference up to which accuracies within a group count as equal.
+    pub max_carry_over_age: u64,
+    /// Difference up to which base rewards within a group count as equal.
     #[schemars(range(min = 0.0))]
     pub tolerance: f64,
 }
@@ -43,11 +44,11 @@ impl Default for Sampling {
         Sampling {
             prompts_per_step: 64,
             dynamic: Dynamic::Filter,
-            memory: None,
+            curriculum: None,
             max_rounds: 10,
             on_cap: OnCap::TrainSmaller,
-            surplus: Surplus::Keep,
-            max_surplus_age: 1,
+            carry_over: true,
+            max_carry_over_age: 1,
             tolerance: 1e-6,
         }
     }
@@ -73,7 +74,7 @@ pub enum Dynamic {
     /// They are left out, and the step trains on fewer groups.
     Drop,
     /// They are trained on like the others. `false` means the same. The exception is a group of which overlong
-    /// filtering has left nothing: without a memory, a further group is sampled in its place.
+    /// filtering has left nothing: without a curriculum, a further group is sampled in its place.
     Off,
 }
 
@@ -117,17 +118,6 @@ pub enum OnCap {
     Stop,
     /// End the run with an error.
     Error,
-}
-
-/// The treatment of good groups that a step has no room for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Surplus {
-    /// They go first in the next step.
-    #[default]
-    Keep,
-    /// They are thrown away, as in the paper.
-    Drop,
 }
 
 fn min_ratio() -> f64 {

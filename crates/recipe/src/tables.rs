@@ -1,4 +1,4 @@
-//! The tables of the loop, with their defaults: device, warm-up, rollout, advantage, loss, optimizer,
+//! The tables of the loop, with their defaults: device, SFT, rollout, advantage, loss, optimizer,
 //! evaluation, checkpoints.
 //!
 //! The doc comments are the descriptions in the JSON schema and in the book, so each one says
@@ -63,8 +63,8 @@ impl Device {
 /// Supervised steps on the task's own solutions, before the first rollout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Warmup {
-    /// Number of supervised steps; 0 leaves the warm-up out.
+pub struct Sft {
+    /// Number of supervised steps; 0 leaves SFT out.
     #[schemars(range(max = bounds::STEPS))]
     pub steps: u64,
     /// Examples per step.
@@ -73,7 +73,7 @@ pub struct Warmup {
     /// Learning rate.
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Held-out accuracy of sampled completions, in [0, 1], at which the warm-up stops early.
+    /// Held-out accuracy of sampled completions, in [0, 1], at which SFT stops early.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub stop_at: Option<f64>,
@@ -85,9 +85,9 @@ pub struct Warmup {
     pub samples: usize,
 }
 
-impl Default for Warmup {
+impl Default for Sft {
     fn default() -> Self {
-        Warmup { steps: 0, batch: 128, lr: 1e-3, stop_at: None, every: 25, samples: 256 }
+        Sft { steps: 0, batch: 128, lr: 1e-3, stop_at: None, every: 25, samples: 256 }
     }
 }
 
@@ -203,7 +203,7 @@ impl Default for Advantage {
     }
 }
 
-/// The policy loss. Its bounds stand beside its `kind`.
+/// The policy loss. Its bounds stand next to its `kind`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(transform = first_by_default)]
@@ -234,12 +234,12 @@ pub struct Loss {
     /// weighed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
-    pub importance_cap: Option<f64>,
-    /// Smallest and largest ratio of the two probabilities in `importance_cap`, as the geometric mean over a
+    pub tis_cap: Option<f64>,
+    /// Smallest and largest ratio of the two probabilities in `tis_cap`, as the geometric mean over a
     /// completion's tokens. A completion outside this range is left out of the loss, because one of the two
     /// policies would hardly have written it. By default none is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub importance_range: Option<[f64; 2]>,
+    pub tis_mask: Option<[f64; 2]>,
 }
 
 impl Default for Loss {
@@ -251,8 +251,8 @@ impl Default for Loss {
             entropy_coef: 0.0,
             router_aux_loss_coef: 0.0,
             kl: None,
-            importance_cap: None,
-            importance_range: None,
+            tis_cap: None,
+            tis_mask: None,
         }
     }
 }
@@ -361,7 +361,7 @@ pub enum KlKind {
     K3,
 }
 
-/// The optimizer and its learning rate. Its moments stand beside its `kind`.
+/// The optimizer and its learning rate. Its moments stand next to its `kind`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(transform = first_by_default)]
@@ -522,7 +522,7 @@ pub struct Train {
     /// The cases in which completions of one prompt share it in an update. This changes memory and speed, not the
     /// result.
     pub share_prompts: SharePrompts,
-    /// The source of the old policy's log-probabilities in the loss. `loss.importance_cap` compares the two
+    /// The source of the old policy's log-probabilities in the loss. `loss.tis_cap` compares the two
     /// sources, so it has them recomputed.
     pub old_logprobs: OldLogprobs,
     /// The number of updates that a mini-batch gets; by default one.
@@ -569,7 +569,7 @@ pub enum Recompute {
     /// As many as the memory has room for by the plan.
     #[default]
     Auto,
-    /// The input of each layer. The layer is computed once more on the way back.
+    /// The input of each layer. The layer is recomputed in the backward pass.
     Layers,
     /// All values whose computation takes a product of matrices.
     None,

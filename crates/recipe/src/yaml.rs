@@ -15,7 +15,7 @@ use granit_parser::{
     ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, StructureStyle,
 };
 
-use super::{error::Problem, places::BACKSLASH};
+use super::{error::Problem, paths::BACKSLASH};
 
 pub(crate) use document::document;
 pub use scalar::Scalar;
@@ -142,7 +142,10 @@ impl<'text> Reader<'text> {
                     }
                 };
                 let first = items.first().map(|item: &Node| item.span.clone());
-                Ok(Node { span: whole(style, place, end, first), kind: Kind::Sequence(items) })
+                Ok(Node {
+                    span: span_of_collection(style, place, end, first),
+                    kind: Kind::Sequence(items),
+                })
             }
             Event::MappingStart(style, ..) => {
                 let mut entries: Vec<Entry> = Vec::new();
@@ -167,7 +170,10 @@ impl<'text> Reader<'text> {
                     }
                 };
                 let first = entries.first().map(|entry| entry.span.clone());
-                Ok(Node { span: whole(style, place, end, first), kind: Kind::Mapping(entries) })
+                Ok(Node {
+                    span: span_of_collection(style, place, end, first),
+                    kind: Kind::Mapping(entries),
+                })
             }
             Event::Alias(_) | Event::UnresolvedAlias(_) => Err(problem(
                 place,
@@ -286,7 +292,7 @@ fn hint(kind: &ErrorKind) -> Option<&'static str> {
 }
 
 /// Returns the place of a collection: from bracket to bracket, or that of its first key or item.
-fn whole(
+fn span_of_collection(
     style: StructureStyle,
     start: Range<usize>,
     end: usize,

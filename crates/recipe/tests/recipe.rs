@@ -169,7 +169,7 @@ fn an_option_belongs_to_its_kind() {
         (
             "[advantage]\ngamma = 0.9",
             "unknown key `gamma` in [advantage]",
-            "`gamma` is an option of kind = \"gae\", which has to stand beside it",
+            "`gamma` is an option of kind = \"gae\", which has to be set too",
         ),
         (
             "[advantage]\nkind = \"mean_only\"\nepsilon = 1.0",
@@ -184,21 +184,46 @@ fn an_option_belongs_to_its_kind() {
         (
             "[optim]\nmomentum = 0.9",
             "unknown key `momentum` in [optim]",
-            "`momentum` is an option of kind = \"muon\", which has to stand beside it",
+            "`momentum` is an option of kind = \"muon\", which has to be set too",
         ),
         ("[loss]\nclip_ratio_hi = 0.3", "in [loss]", "did you mean `clip_ratio_high`?"),
         ("[loss]\nkind = \"grpo\"", "loss.kind is \"grpo\", expected \"dapo\", \"gspo\" or", ""),
         ("[rollout]\nclip_ratio_low = 0.1", "in [rollout]", "is a key of [loss]"),
         ("[optim]\nlearning_rate = 1e-6", "in [optim]", "learning_rate is `lr`"),
         ("[train]\nnum_generations = 8", "in [train]", "is `rollout.group_size`"),
-        ("[warmup]\nlearning_rate = 1e-3", "in [warmup]", "learning_rate is `lr`"),
-        ("[warmup]\nbatch_size = 8", "in [warmup]", "did you mean `batch`?"),
+        ("[sft]\nlearning_rate = 1e-3", "in [sft]", "learning_rate is `lr`"),
+        ("[sft]\nbatch_size = 8", "in [sft]", "did you mean `batch`?"),
         ("[train]\noutput_dir = 'a'", "in [train]", "leave it out: "),
         ("[loss]\nepsilon = 0.2", "in [loss]", "is `clip_ratio_low`"),
         (
             "[sampling]\nmin_replace_ratio = 0.5",
             "unknown key `min_replace_ratio` in [sampling]",
             "`dynamic = { kind = \"replace\", min_ratio = 0.3 }`",
+        ),
+        // Keys with an earlier name.
+        ("[warmup]\nsteps = 3", "unknown table `warmup` in", "`[sft]`"),
+        ("[environment]\nheard = \"a\"", "unknown key `heard` in [environment]", "`observation`"),
+        (
+            "[environment]\nmax_heard_tokens = 3",
+            "unknown key `max_heard_tokens` in [environment]",
+            "`max_observation_tokens`",
+        ),
+        ("[loss]\nimportance_cap = 2.0", "unknown key `importance_cap` in [loss]", "`tis_cap`"),
+        (
+            "[loss]\nimportance_range = [0.5, 2.0]",
+            "unknown key `importance_range` in [loss]",
+            "`tis_mask`",
+        ),
+        (
+            "[sampling]\nmemory = { kind = \"variance\" }",
+            "unknown table `memory` in [sampling]",
+            "`[sampling.curriculum]`",
+        ),
+        ("[sampling]\nsurplus = \"drop\"", "unknown key `surplus` in [sampling]", "`carry_over`"),
+        (
+            "[sampling]\nmax_surplus_age = 2",
+            "unknown key `max_surplus_age` in [sampling]",
+            "`max_carry_over_age`",
         ),
         (
             "[sampling]\ndynamic = { min_ratio = 0.5 }",
@@ -270,16 +295,16 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
             "sampling.dynamic=filter",
         ),
         (
-            &["sampling.dynamic=drop", "sampling.surplus=keep"],
-            "sampling.surplus",
+            &["sampling.dynamic=drop", "sampling.carry_over=true"],
+            "sampling.carry_over",
             "sampling.dynamic = \"filter\" or \"replace\"",
             "sampling.dynamic=true",
         ),
         (
-            &["sampling.dynamic=false", "sampling.max_surplus_age=2"],
-            "sampling.max_surplus_age",
+            &["sampling.dynamic=false", "sampling.max_carry_over_age=2"],
+            "sampling.max_carry_over_age",
             "sampling.dynamic = \"filter\" or \"replace\"",
-            // If nothing is left of a group, it is sampled anew.
+            // If nothing is left of a group, it is sampled again.
             "reward.overlong.filter=true",
         ),
         (
@@ -289,16 +314,16 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
             "sampling.max_rounds=1",
         ),
         (
-            &["sampling.surplus=drop", "sampling.max_surplus_age=1"],
-            "sampling.max_surplus_age",
-            "sampling.surplus = \"keep\"",
-            "sampling.surplus=keep",
+            &["sampling.carry_over=false", "sampling.max_carry_over_age=1"],
+            "sampling.max_carry_over_age",
+            "sampling.carry_over = true",
+            "sampling.carry_over=true",
         ),
         (
             &["sampling.dynamic=off", "sampling.tolerance=0.5"],
             "sampling.tolerance",
-            "sampling.dynamic other than \"off\", or sampling.memory",
-            "sampling.memory.kind=posterior",
+            "sampling.dynamic other than \"off\", or sampling.curriculum",
+            "sampling.curriculum.kind=posterior",
         ),
         (
             &["eval.temperature=0.0", "eval.top_p=0.7"],
@@ -306,11 +331,11 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
             "eval.temperature above 0",
             "eval.temperature=0.6",
         ),
-        (&["warmup.batch=8"], "warmup.batch", "warmup.steps above 0", "warmup.steps=3"),
-        (&["warmup.lr=0.1"], "warmup.lr", "warmup.steps above 0", "warmup.steps=3"),
-        (&["warmup.stop_at=0.5"], "warmup.stop_at", "warmup.steps above 0", "warmup.steps=3"),
-        (&["warmup.every=5"], "warmup.every", "warmup.steps above 0", "warmup.steps=3"),
-        (&["warmup.samples=5"], "warmup.samples", "warmup.steps above 0", "warmup.steps=3"),
+        (&["sft.batch=8"], "sft.batch", "sft.steps above 0", "sft.steps=3"),
+        (&["sft.lr=0.1"], "sft.lr", "sft.steps above 0", "sft.steps=3"),
+        (&["sft.stop_at=0.5"], "sft.stop_at", "sft.steps above 0", "sft.steps=3"),
+        (&["sft.every=5"], "sft.every", "sft.steps above 0", "sft.steps=3"),
+        (&["sft.samples=5"], "sft.samples", "sft.steps above 0", "sft.steps=3"),
         (
             &["reward.overlong.buffer=64"],
             "reward.overlong.buffer",
@@ -411,8 +436,8 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
         let message = format!("{key} is set, expected only with {needs}");
         assert!(error.contains(&message), "{settings:?}: {error}");
         assert!(error.contains("(set by --set "), "{error}");
-        let mended = [settings, &[with]].concat();
-        let recipe = parse("", &mended).unwrap_or_else(|error| panic!("{mended:?}: {error}"));
+        let repaired = [settings, &[with]].concat();
+        let recipe = parse("", &repaired).unwrap_or_else(|error| panic!("{repaired:?}: {error}"));
         // A recipe that is written out lacks the settings that change nothing.
         let again = Recipe::parse(Path::new("recipe.toml"), &recipe.to_toml(), &[]).unwrap();
         assert_eq!(again.recipe.to_toml(), recipe.to_toml());
@@ -514,7 +539,7 @@ fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
         fs::create_dir_all(here.join(file).parent().unwrap()).unwrap();
         fs::write(here.join(file), "").unwrap();
     }
-    let text = "[model]\npath = 'qwen/tiny' # beside it\n[data]\ntrain = 'data/train.jsonl'\n\
+    let text = "[model]\npath = 'qwen/tiny' # next to it\n[data]\ntrain = 'data/train.jsonl'\n\
                 heldout = 'openai/gsm8k'\n[reward]\nkind = 'weighted'\n[[reward.parts]]\n\
                 name = 'own'\nweight = 1\nkind = 'command'\nprogram = ['python3', 'judge.py', '-v']\n";
     fs::write(here.join("own.toml"), text).unwrap();
@@ -532,7 +557,7 @@ fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
     let RewardKind::Command { program, .. } = &parts[0].kind else { panic!() };
     assert_eq!(program[..], ["python3", here.join("judge.py").to_str().unwrap(), "-v"]);
     // The run's copy means the same wherever it lies, and keeps its comments.
-    assert!(loaded.text.contains("qwen/tiny\" # beside it"), "{}", loaded.text);
+    assert!(loaded.text.contains("qwen/tiny\" # next to it"), "{}", loaded.text);
     assert_eq!(
         Recipe::parse(Path::new("a.toml"), &loaded.text, &[]).unwrap().recipe,
         loaded.recipe
@@ -642,7 +667,7 @@ fn what_no_memory_holds_is_refused_with_the_bound() {
         ),
         (&["train.mini_batch=9000000000000000000"], "at most 16777216"),
         (&["data.train_size=9000000000000000000"], "at most 16777216"),
-        (&["warmup.batch=1000000000000"], "at most 65536"),
+        (&["sft.batch=1000000000000"], "at most 65536"),
     ] {
         let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
         let text = match set[0].starts_with("model.new") {
@@ -681,7 +706,7 @@ fn a_number_is_bounded_in_the_type_that_it_is_computed_in() {
             "model.lora={rank=4, alpha=1e300}",
             "model.lora.alpha is 1e300, expected above 0 and at most 1e9",
         ),
-        ("loss.importance_range=[1e-50, 2.0]", "expected 0, or at least 1e-30 in size"),
+        ("loss.tis_mask=[1e-50, 2.0]", "expected 0, or at least 1e-30 in size"),
     ] {
         let set = [set.to_owned()];
         let text = with_files("");
@@ -921,7 +946,7 @@ fn the_paper_s_run_has_the_paper_s_numbers() {
         assert_eq!(scaled.loss, recipe.loss);
         let (tokens, samples) = if card == "80gb" { (20_480, 32) } else { (8192, 16) };
         assert_eq!((scaled.rollout.max_completion_tokens, scaled.eval.samples), (tokens, samples));
-        assert_eq!(scaled.sampling.surplus, recipe.sampling.surplus);
+        assert_eq!(scaled.sampling.carry_over, recipe.sampling.carry_over);
     }
 }
 

@@ -188,7 +188,7 @@ impl Letters<'_> {
     }
 }
 
-/// Tells whether a character goes on with the word before it. Chinese and its neighbours are written without
+/// Tells whether a character continues with the word before it. Chinese and its neighbours are written without
 /// spaces, so their characters do not.
 fn continues(c: char) -> bool {
     let unspaced = matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}'
@@ -197,13 +197,13 @@ fn continues(c: char) -> bool {
 }
 
 /// Tells whether an `A` is the article, or an `I` the pronoun: a word in small letters follows, and not a word
-/// that goes on about the answer.
+/// that continues about the answer.
 fn is_word(letter: &str, rest: &str) -> bool {
     let word = word_after(rest);
     matches!(letter, "A" | "a" | "I") && !word.is_empty() && !GOES_ON.contains(&word)
 }
 
-/// Words that go on about the answer after its letter.
+/// Words that continue about the answer after its letter.
 const GOES_ON: [&str; 14] = [
     "is", "as", "because", "since", "for", "which", "due", "where", "that", "and", "or", "but",
     "by", "with",

@@ -53,7 +53,7 @@ pub use family::adopt_orphans;
 ///
 /// - The program can't be started, or was given up.
 /// - It ends before it answers, by itself or by a signal, even if another process still holds its pipes.
-/// - It closes its stdout and goes on.
+/// - It closes its stdout and continues.
 /// - It takes longer than the limit: it hangs, is stopped, or has become another program.
 /// - It writes anything else, the answer to another id, or more than 1 MiB in a line.
 /// - Nobody waits for the score any more ([`Verifier::cancel`]).
@@ -108,8 +108,8 @@ struct Copies {
     /// The number of copies, idle or at work.
     running: usize,
     failures_in_a_row: u32,
-    /// True if the first failure was told.
-    told: bool,
+    /// True if the first failure was reported.
+    warned: bool,
     /// The reason why the program is started no more.
     given_up: Option<String>,
 }
@@ -268,7 +268,7 @@ impl Command {
             let why = format!("the verifier `{program}` {times} and is given up: {problem}");
             copies.given_up = Some(why);
         }
-        let first = !std::mem::replace(&mut copies.told, true) && copies.given_up.is_none();
+        let first = !std::mem::replace(&mut copies.warned, true) && copies.given_up.is_none();
         drop(copies);
         self.changed.notify_all();
         if first {

@@ -30,7 +30,7 @@ pub struct Format {
     pub think: bool,
     /// True if a completion must have a closed `\boxed{…}` or `\fbox{…}` that is not blank.
     pub boxed: bool,
-    /// True if a completion must have a line that begins with `Answer:` or `Final answer:` and goes on. Marks of
+    /// True if a completion must have a line that begins with `Answer:` or `Final answer:` and continues. Marks of
     /// Markdown and the size of letters do not count.
     pub answer_line: bool,
     /// True if nothing but closing punctuation may stand after the answer. The answer is the last box or answer

@@ -68,8 +68,8 @@ impl RewardShaper for LengthPenalty {
     fn shape(&self, group: &Group, rewards: &mut [Reward]) {
         for (completion, reward) in group.completions.iter().zip(rewards) {
             let truncated = completion.finish == FinishReason::Length;
-            let shaped = f64::from(reward.shaped);
-            reward.shaped = self.penalised(shaped, completion.count(), truncated) as f32;
+            let shaped = f64::from(reward.reward);
+            reward.reward = self.penalised(shaped, completion.count(), truncated) as f32;
         }
     }
 }

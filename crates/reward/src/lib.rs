@@ -13,7 +13,7 @@
 //! | [`Choice`] | the letter of a multiple-choice question |
 //! | [`Exact`], [`Regex`] | a text, or the part of it that a pattern finds |
 //! | [`Integer`], [`Countdown`] | whole numbers, and the numbers game |
-//! | [`Format`] | form alone, for part marks |
+//! | [`Format`] | form alone, for partial credit |
 //! | [`Weighted`] | several of these, added up |
 //! | [`Command`] | anything, by a program of your own |
 //!
@@ -105,9 +105,9 @@ mod tests {
         let untouched = rewards.clone();
         shaper.shape(&group, &mut rewards);
         for (reward, before) in rewards.iter().zip(untouched) {
-            assert_eq!((reward.accuracy, reward.live), (before.accuracy, before.live));
+            assert_eq!((reward.base_reward, reward.in_loss), (before.base_reward, before.in_loss));
         }
-        rewards.map(|reward| reward.shaped)
+        rewards.map(|reward| reward.reward)
     }
 
     fn completion(length: usize, text: &str, finish: FinishReason) -> Completion {

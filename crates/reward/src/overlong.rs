@@ -24,14 +24,14 @@ impl RewardShaper for Overlong {
     fn shape(&self, group: &Group, rewards: &mut [Reward]) {
         for (completion, reward) in group.completions.iter().zip(rewards) {
             let length = completion.count();
-            reward.shaped += soft_overlong_penalty(
+            reward.reward += soft_overlong_penalty(
                 length,
                 self.max_completion_tokens,
                 self.buffer,
                 self.penalty,
             ) as f32;
             if self.filter && completion.finish == FinishReason::Length {
-                reward.live = false;
+                reward.in_loss = false;
             }
         }
     }
@@ -89,8 +89,8 @@ mod tests {
             let mut rewards = vec![scale.reward(Score::right("")); 2];
             Overlong { max_completion_tokens: 20, buffer: 10, penalty, filter }
                 .shape(&group, &mut rewards);
-            assert!(rewards.iter().all(|reward| reward.accuracy == 1.0));
-            rewards.iter().map(|reward| (reward.shaped, reward.live)).collect::<Vec<_>>()
+            assert!(rewards.iter().all(|reward| reward.base_reward == 1.0));
+            rewards.iter().map(|reward| (reward.reward, reward.in_loss)).collect::<Vec<_>>()
         };
         assert_eq!(shaped(1.0, false), [(0.5, true), (0.0, true)]);
         assert_eq!(shaped(0.0, true), [(1.0, true), (1.0, false)]);

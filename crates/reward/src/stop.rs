@@ -44,7 +44,7 @@ impl StopProperly {
 impl RewardShaper for StopProperly {
     fn shape(&self, group: &Group, rewards: &mut [Reward]) {
         for (completion, reward) in group.completions.iter().zip(rewards) {
-            reward.shaped = self.penalised(f64::from(reward.shaped), completion.finish) as f32;
+            reward.reward = self.penalised(f64::from(reward.reward), completion.finish) as f32;
         }
     }
 }

@@ -95,7 +95,7 @@ const ENDS: [(&str, &str); 24] = [
         "env -i PATH=\"$PATH\" setsid sh -c 'NAP >/dev/null 2>&1 </dev/null & exit 0'; kill -KILL $$",
     ),
     (
-        "a family that goes on starting others",
+        "a family that keeps starting others",
         "setsid sh -c 'while :; do setsid NAP & sleep 0.02; done' & sleep 0.2; exit 1",
     ),
 ];

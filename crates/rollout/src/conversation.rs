@@ -1,7 +1,7 @@
 //! Completions of several turns: the policy speaks, an environment answers.
 
 mod exchange;
-mod talk;
+mod state;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -14,7 +14,7 @@ use firebrick_core::{Completion, Detokenizer, Environment, Group, TokenId};
 
 use self::{
     exchange::{Exchange, Spoken},
-    talk::{Next, Talk},
+    state::{Conversation, Next},
 };
 use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 
@@ -26,16 +26,16 @@ pub struct Turns {
     pub max_turns: usize,
     /// The number of tokens of one turn; at least 1.
     pub max_turn_tokens: usize,
-    /// The number of tokens that the policy may hear in all. A conversation ends at a reply that has more
-    /// than are left.
-    pub max_heard_tokens: usize,
+    /// The number of tokens of observations that the policy may read in all. A conversation ends at a reply that has
+    /// more than are left.
+    pub max_observation_tokens: usize,
     /// The tokens that end a turn besides those of [`Sampling::stop`](crate::Sampling). They are part of the
     /// policy's words.
     pub stop: Vec<TokenId>,
 }
 
-/// Turns an environment's words into the tokens between two turns.
-pub trait Hearing: Send + Sync {
+/// Renders an environment's words as the tokens between two turns.
+pub trait Renderer: Send + Sync {
     /// Gives the tokens of `words`. `last` is the last token before them, which ended the policy's turn;
     /// `None` if the turn was cut off.
     ///
@@ -43,12 +43,12 @@ pub trait Hearing: Send + Sync {
     /// When there are no such tokens. The error is the reason, in a sentence.
     fn tokens(&self, words: &str, last: Option<TokenId>) -> Result<Vec<TokenId>, String>;
 
-    /// Gives the same as [`Hearing::tokens`], unless there are more than `most` tokens. Then any number of tokens
+    /// Gives the same as [`Renderer::tokens`], unless there are more than `most` tokens. Then any number of tokens
     /// above `most` will do, because nobody reads them. An environment's words may be long, and to make tokens of
     /// all of them may take a second.
     ///
     /// # Errors
-    /// As for [`Hearing::tokens`].
+    /// As for [`Renderer::tokens`].
     fn tokens_up_to(
         &self,
         words: &str,
@@ -67,7 +67,7 @@ pub trait Hearing: Send + Sync {
 
 /// Lets an engine's completions talk with an environment.
 ///
-/// A turn is a request to the engine: the prompt with everything that was said and heard, token by token.
+/// A turn is a request to the engine: the prompt with everything that was written and observed, token by token.
 /// Nothing is tokenized twice: the policy's tokens stay as it wrote them, and the environment's words come
 /// behind them, with a mask ([`Completion::mask`]). The first turn is one request for the whole group, and an
 /// engine without an environment would sample the same. From then on every conversation goes its own way.
@@ -75,11 +75,11 @@ pub trait Hearing: Send + Sync {
 /// The environment answers on threads of its own, while other conversations speak. The outcome depends on no
 /// clock. Replies are taken up when [`WIDTH`] conversations wait for one, or nobody speaks. They are taken in
 /// the order in which they were asked for.
-pub struct Conversing<M> {
+pub struct MultiTurnEngine<M> {
     engine: Box<dyn RolloutEngine<M>>,
     environment: Arc<dyn Environment>,
     detokenizer: Arc<dyn Detokenizer>,
-    hearing: Arc<dyn Hearing>,
+    renderer: Arc<dyn Renderer>,
     turns: Turns,
     work: Work,
 }
@@ -120,39 +120,41 @@ struct Work {
 /// A request, and its conversations.
 struct Open {
     request: GroupRequest,
-    talks: Vec<Talk>,
-    /// The number of conversations that go on.
+    conversations: Vec<Conversation>,
+    /// The number of conversations that continue.
     left: usize,
 }
 
-impl<M> Conversing<M> {
+impl<M> MultiTurnEngine<M> {
     /// Makes an engine of conversations: `engine` samples them, and `environment` answers in them.
     pub fn new(
         engine: Box<dyn RolloutEngine<M>>,
         environment: Arc<dyn Environment>,
         detokenizer: Arc<dyn Detokenizer>,
-        hearing: Arc<dyn Hearing>,
+        renderer: Arc<dyn Renderer>,
         turns: Turns,
     ) -> Self {
-        Conversing { engine, environment, detokenizer, hearing, turns, work: Work::default() }
+        MultiTurnEngine { engine, environment, detokenizer, renderer, turns, work: Work::default() }
     }
 
     /// Has the engine write the next turn of conversations that stand at the same point.
     fn turn(&mut self, places: Vec<Place>) -> Option<GroupRequest> {
         let (id, index) = *places.first()?;
         let open = self.work.open.get(&id)?;
-        let talk = &open.talks[index];
+        let conversation = &open.conversations[index];
         let mut request = open.request.clone();
         request.id = self.work.next;
         request.group_size = places.len();
         let sampling = Arc::make_mut(&mut request.sampling);
-        let left = sampling.max_completion_tokens.saturating_sub(talk.completion.count());
+        let left = sampling.max_completion_tokens.saturating_sub(conversation.completion.count());
         sampling.max_completion_tokens = left.min(self.turns.max_turn_tokens);
         sampling.stop.extend(&self.turns.stop);
-        if talk.outcome.turns > 0 {
-            request.seed =
-                open.request.completion_seed(index).derive("turn", &[talk.outcome.turns as u64]);
-            request.prompt.tokens.extend(&talk.completion.tokens);
+        if conversation.outcome.turns > 0 {
+            request.seed = open
+                .request
+                .completion_seed(index)
+                .derive("turn", &[conversation.outcome.turns as u64]);
+            request.prompt.tokens.extend(&conversation.completion.tokens);
         }
         self.work.next += 1;
         self.work.asked.insert(request.id, (request.clone(), places));
@@ -169,7 +171,7 @@ impl<M> Conversing<M> {
                     return Err(RolloutError::Answer { id, problem: problem.into() });
                 }
                 for (id, group) in turns {
-                    self.said(id, group)?;
+                    self.act(id, group)?;
                 }
             }
             self.work.due = self.work.asked.is_empty() || self.answerable() >= WIDTH;
@@ -178,7 +180,7 @@ impl<M> Conversing<M> {
             if let Some(exchange) = &mut self.work.exchange {
                 let Some(replies) = exchange.wait(A_WHILE) else { return Ok(()) };
                 self.work.exchange = None;
-                self.heard(replies)?;
+                self.observe(replies)?;
             }
             self.work.exchange = self.exchange()?;
             self.work.due = false;
@@ -191,7 +193,7 @@ impl<M> Conversing<M> {
     }
 
     /// Takes up the policy's words of a turn.
-    fn said(&mut self, id: RequestId, group: Group) -> Result<(), RolloutError> {
+    fn act(&mut self, id: RequestId, group: Group) -> Result<(), RolloutError> {
         let Some((request, places)) = self.work.asked.remove(&id) else {
             let problem = "it was not asked for, or has come before".into();
             return Err(RolloutError::Answer { id, problem });
@@ -200,7 +202,7 @@ impl<M> Conversing<M> {
         for (place, turn) in places.into_iter().zip(group.completions) {
             if let Some(open) = self.work.open.get_mut(&place.0) {
                 let (sampling, whole) = (&open.request.sampling, self.turns.max_turn_tokens);
-                open.talks[place.1].said(turn, sampling, whole, &*self.detokenizer);
+                open.conversations[place.1].act(turn, sampling, whole, &*self.detokenizer);
                 self.work.waiting.push_back(place);
             }
         }
@@ -218,10 +220,13 @@ impl<M> Conversing<M> {
     fn answerable(&self) -> usize {
         let Work { open, waiting, .. } = &self.work;
         let room = self.room();
-        let talks = waiting.iter().filter_map(|(id, index)| Some(&open.get(id)?.talks[*index]));
+        let conversations =
+            waiting.iter().filter_map(|(id, index)| Some(&open.get(id)?.conversations[*index]));
         let (mut new, mut others) = (0, 0);
-        for talk in talks.filter(|talk| room.is_some() || !talk.again) {
-            *(if talk.begun { &mut others } else { &mut new }) += 1;
+        for conversation in
+            conversations.filter(|conversation| room.is_some() || !conversation.again)
+        {
+            *(if conversation.begun { &mut others } else { &mut new }) += 1;
         }
         others + new.min(room.unwrap_or(0))
     }
@@ -236,18 +241,19 @@ impl<M> Conversing<M> {
         let mut later = VecDeque::new();
         for place in std::mem::take(&mut work.waiting) {
             let Some(open) = work.open.get_mut(&place.0) else { continue };
-            let talk = &mut open.talks[place.1];
-            let begins = !talk.begun;
-            if (begins && room == 0) || (full && talk.again) {
+            let conversation = &mut open.conversations[place.1];
+            let begins = !conversation.begun;
+            if (begins && room == 0) || (full && conversation.again) {
                 later.push_back(place);
                 continue;
             }
             if begins {
-                (room, work.episodes, talk.begun) = (room - 1, work.episodes + 1, true);
+                (room, work.episodes, conversation.begun) = (room - 1, work.episodes + 1, true);
             }
             let prompt = begins.then(|| open.request.prompt.clone());
-            let (episode, said) = (talk.episode.take(), std::mem::take(&mut talk.said));
-            spoken.push(Spoken { place, prompt, episode, said });
+            let (episode, action) =
+                (conversation.episode.take(), std::mem::take(&mut conversation.action));
+            spoken.push(Spoken { place, prompt, episode, action });
         }
         work.waiting = later;
         if spoken.is_empty() {
@@ -257,23 +263,23 @@ impl<M> Conversing<M> {
         exchange.map(Some).map_err(|error| RolloutError::engine(error, false))
     }
 
-    /// Takes up replies. Conversations that go on speak again.
-    fn heard(&mut self, replies: Vec<exchange::Heard>) -> Result<(), RolloutError> {
+    /// Takes up replies. Conversations that continue speak again.
+    fn observe(&mut self, replies: Vec<exchange::Answered>) -> Result<(), RolloutError> {
         let mut speak = Vec::new();
         let mut again = VecDeque::new();
-        for exchange::Heard { place, episode, said, reply } in replies {
+        for exchange::Answered { place, episode, action, reply } in replies {
             let Some(open) = self.work.open.get_mut(&place.0) else { continue };
-            let talk = &mut open.talks[place.1];
+            let conversation = &mut open.conversations[place.1];
             let most = open.request.sampling.max_completion_tokens;
-            match talk.heard(said, reply, most, &self.turns, &*self.hearing)? {
+            match conversation.observe(action, reply, most, &self.turns, &*self.renderer)? {
                 Next::Speak => {
-                    talk.episode = episode;
+                    conversation.episode = episode;
                     speak.push(place);
                 }
                 Next::AskAgain => {
-                    talk.begun = episode.is_some();
-                    self.work.episodes -= usize::from(!talk.begun);
-                    talk.episode = episode;
+                    conversation.begun = episode.is_some();
+                    self.work.episodes -= usize::from(!conversation.begun);
+                    conversation.episode = episode;
                     again.push_back(place);
                 }
                 Next::End => {
@@ -281,10 +287,11 @@ impl<M> Conversing<M> {
                     self.work.ended += 1;
                     open.left -= 1;
                     if open.left == 0
-                        && let Some(Open { request, talks, .. }) = self.work.open.remove(&place.0)
+                        && let Some(Open { request, conversations, .. }) =
+                            self.work.open.remove(&place.0)
                     {
                         let completions: Vec<Completion> =
-                            talks.into_iter().map(Talk::ended).collect();
+                            conversations.into_iter().map(Conversation::ended).collect();
                         self.work.groups.push(request.answer(completions));
                     }
                 }
@@ -309,7 +316,7 @@ impl<M> Conversing<M> {
     }
 }
 
-impl<M> RolloutEngine<M> for Conversing<M> {
+impl<M> RolloutEngine<M> for MultiTurnEngine<M> {
     fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
         self.engine.publish(policy, version)
     }
@@ -327,8 +334,8 @@ impl<M> RolloutEngine<M> for Conversing<M> {
         let mut first = Vec::new();
         for request in requests {
             let (id, count) = (request.id, request.group_size);
-            let talks = (0..count).map(|_| Talk::default()).collect();
-            self.work.open.insert(id, Open { request, talks, left: count });
+            let conversations = (0..count).map(|_| Conversation::default()).collect();
+            self.work.open.insert(id, Open { request, conversations, left: count });
             first.extend(self.turn((0..count).map(|index| (id, index)).collect()));
         }
         let turns: Vec<RequestId> = first.iter().map(|turn| turn.id).collect();

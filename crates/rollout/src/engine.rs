@@ -10,7 +10,7 @@ use crate::{RolloutError, Sampling};
 /// Samples completions from a policy: groups are submitted, and fetched when they are finished.
 ///
 /// The caller chooses the order. The trainer publishes its weights, samples a step, with further requests
-/// while others are in flight ([`Flight`](crate::Flight)), and then updates. That is one scheduler among
+/// while others are in flight ([`InFlight`](crate::InFlight)), and then updates. That is one scheduler among
 /// possible ones: weights may be published in between.
 ///
 /// # The promises of an engine
@@ -80,10 +80,10 @@ use crate::{RolloutError, Sampling};
 )]
 pub trait RolloutEngine<M>: Send {
     /// Takes over the policy's weights. Completions that begin from now on carry the number `version`, in
-    /// which the trainer counts its steps. A number may come again with other weights: before the first step a
-    /// warm-up moves them, and all of these weights are version 0.
+    /// which the trainer counts its steps. A number may come again with other weights: before the first step
+    /// SFT moves them, and all of these weights are version 0.
     ///
-    /// Requests in flight go on, each engine in its own way: with the new weights, as
+    /// Requests in flight continue, each engine in its own way: with the new weights, as
     /// [`LocalEngine`](crate::LocalEngine) does, or with the old weights to the end.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ pub trait RolloutEngine<M>: Send {
         None
     }
 
-    /// Forgets everything that is in flight. A [`Flight`](crate::Flight) asks for this before it gives up. An
+    /// Forgets everything that is in flight. An [`InFlight`](crate::InFlight) asks for this before it gives up. An
     /// engine that does nothing here may hand over old groups later. Most of them are refused then. But if a
     /// request has come again with the same id, an old group is taken for its answer.
     fn cancel(&mut self) {}
@@ -227,7 +227,7 @@ impl GroupRequest {
         (id, Group { prompt, completions, step: 0, draw })
     }
 
-    /// Refuses a request that asks for nothing. A [`Flight`](crate::Flight) checks this, and an engine may.
+    /// Refuses a request that asks for nothing. An [`InFlight`](crate::InFlight) checks this, and an engine may.
     ///
     /// # Errors
     /// When the prompt has no token, or the request asks for no completion or for completions of no token.
@@ -245,7 +245,7 @@ impl GroupRequest {
     }
 
     /// Refuses a group that is no answer to this request, because another program's answers are not to be
-    /// trusted. A [`Flight`](crate::Flight) checks this; a scheduler without one should.
+    /// trusted. An [`InFlight`](crate::InFlight) checks this; a scheduler without one should.
     ///
     /// # Errors
     /// When the group belongs to another prompt or draw, or has another number of completions. When a

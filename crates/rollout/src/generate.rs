@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use firebrick_core::Group;
 
-use crate::{Flight, GroupRequest, RolloutEngine, RolloutError};
+use crate::{GroupRequest, InFlight, RolloutEngine, RolloutError};
 
 /// Submits `requests`, waits until all are answered, and gives the groups in the order of the requests. It is
 /// for callers who have nothing else to do meanwhile, and nothing else in flight.
 ///
-/// Answers are checked, and lost work is submitted again, as a [`Flight`] does. `finished` hears the number
+/// Answers are checked, and lost work is submitted again, as an [`InFlight`] does. `finished` hears the number
 /// of completions that have ended since it was last called, each of them once.
 ///
 /// # Errors
@@ -21,11 +21,11 @@ pub fn generate<M>(
     finished: &mut dyn FnMut(usize),
 ) -> Result<Vec<Group>, RolloutError> {
     let order: Vec<_> = requests.iter().map(|request| request.id).collect();
-    let mut flight = Flight::default();
-    flight.ask(requests)?;
+    let mut in_flight = InFlight::default();
+    in_flight.ask(requests)?;
     let mut groups = BTreeMap::new();
-    while flight.open() > 0 {
-        groups.extend(flight.fetch(engine, finished)?);
+    while in_flight.open() > 0 {
+        groups.extend(in_flight.fetch(engine, finished)?);
     }
     Ok(order.iter().filter_map(|id| groups.remove(id)).collect())
 }

@@ -1,8 +1,8 @@
 //! Rollouts: engines that take prompts and return groups of completions.
 //!
-//! [`RolloutEngine`] is the seam: requests are submitted and groups polled for. [`Flight`] keeps account of
+//! [`RolloutEngine`] is the seam: requests are submitted and groups polled for. [`InFlight`] keeps account of
 //! the requests of a caller who asks for more meanwhile. [`generate`] waits for all of them. [`LocalEngine`]
-//! samples with the weights that are being trained, in the same process. [`Conversing`] lets the completions
+//! samples with the weights that are being trained, in the same process. [`MultiTurnEngine`] lets the completions
 //! of any engine talk with an environment. [`stream`] samples one completion for a listener.
 //! [`ScriptedEngine`] says the words of a test.
 //!
@@ -13,18 +13,18 @@
 mod conversation;
 mod engine;
 mod error;
-mod flight;
 mod generate;
+mod in_flight;
 mod local;
 mod sampler;
 mod scripted;
 mod stream;
 
-pub use conversation::{Conversing, Hearing, Turns, WIDTH};
+pub use conversation::{MultiTurnEngine, Renderer, Turns, WIDTH};
 pub use engine::{GroupRequest, RequestId, RolloutEngine, Wait};
 pub use error::RolloutError;
-pub use flight::{Flight, RETRIES};
 pub use generate::generate;
+pub use in_flight::{InFlight, RETRIES};
 pub use local::LocalEngine;
 pub use sampler::{SampleOn, Sampling};
 pub use scripted::ScriptedEngine;

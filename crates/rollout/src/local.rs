@@ -1,7 +1,7 @@
 //! The engine `LocalEngine`, which samples in this process.
 
-mod ahead;
 mod decoding;
+mod multi_step;
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, SampleOn, Wait
 /// On devices other than the CPU it decodes a few tokens, and reads those that the poll before asked for, so
 /// that the device never waits for its tokens to be read.
 ///
-/// Weights may be published while rows are in flight. The rows then go on with the new weights, over a cache
+/// Weights may be published while rows are in flight. The rows then continue with the new weights, over a cache
 /// that the old weights made. Each token has the log-probability of the weights that drew it, and the
 /// completion has the version that it was begun with. An error or a panic in a poll loses the work in flight.
 /// A log-probability that is not finite is such an error ([`RolloutError::NotFinite`]).

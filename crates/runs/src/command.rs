@@ -5,7 +5,7 @@ use std::path::{self, Path};
 /// The folder of runs where the program looks unless it is told another.
 pub const RUNS: &str = "runs";
 
-/// Returns the command that goes on with the run in the folder `run`. It names the folder around the run if that is
+/// Returns the command that continues the run in the folder `run`. It names the folder around the run if that is
 /// not [`RUNS`].
 pub fn resume_command(run: &Path) -> String {
     let whole;

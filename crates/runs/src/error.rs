@@ -60,10 +60,10 @@ pub enum RunError {
         /// The system's error.
         error: io::Error,
     },
-    /// The database is of an early version, which says too little of completions to answer.
+    /// The database is of an earlier version, whose completions this one does not read.
     #[error(
-        "{} has schema version {found}, which records too little of completions: resume its run \
-         once to bring it up to date",
+        "{} has schema version {found}, this firebrick knows version {known}: open it with the \
+         firebrick that wrote it",
         path.display()
     )]
     Older {
@@ -71,12 +71,14 @@ pub enum RunError {
         path: PathBuf,
         /// Its version.
         found: i64,
+        /// The version that this program reads and writes.
+        known: i64,
     },
     /// The thread that writes the database could not be started, or has ended.
-    #[error("the thread that writes run.db can't go on: {0}")]
+    #[error("the thread that writes run.db can't continue: {0}")]
     Thread(io::Error),
     /// A file is no valid run summary.
-    #[error("{} is no valid run summary: {error}; it is written anew at the end of a run", path.display())]
+    #[error("{} is no valid run summary: {error}; it is written again at the end of a run", path.display())]
     Summary {
         /// The file.
         path: PathBuf,
@@ -143,7 +145,7 @@ pub enum RunError {
     },
     /// The database of a run that did not end well lies where nothing may be written.
     #[error(
-        "can't open {}: {error}; its last changes are in the file beside it that ends in -wal, and \
+        "can't open {}: {error}; its last changes are in the file next to it that ends in -wal, and \
          reading them takes the right to write: copy the run's folder to a place where you may write",
         path.display()
     )]

@@ -169,7 +169,7 @@ impl RunFolder {
         let mut found: Vec<(Step, PathBuf)> = entries(&self.path.join("checkpoints"))?
             .into_iter()
             .filter_map(|(name, path)| Some((step_of(&name)?, path)))
-            // One that can't be looked at is there too. It is no reason to go on from an older one.
+            // One that can't be looked at is there too. It is no reason to continue from an older one.
             .filter(|(_, path)| fs::metadata(path).map_or(true, |metadata| metadata.is_dir()))
             .collect();
         found.sort();

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! [`RunFolder`] knows the paths and writes nothing by halves. [`Store`] is the SQLite database that everything
-//! else is made from, and a [`Writer`] writes it while the run goes on. [`Summary`] is the result in a few
+//! else is made from, and a [`Writer`] writes it while the run is in progress. [`Summary`] is the result in a few
 //! numbers. Nothing here knows the algorithm.
 
 mod command;

@@ -26,7 +26,7 @@ pub use self::{
 };
 use self::{
     opened::{LINE, NAME, fault, short},
-    schema::{APPLICATION, PROMPTS, UNUSED, VERSION, creation, migration},
+    schema::{APPLICATION, PROMPTS, UNUSED, VERSION, creation},
 };
 use crate::RunError;
 
@@ -37,13 +37,13 @@ use crate::RunError;
 /// | `info` | fact about the run | `key`, `value` |
 /// | `metrics` | number | `step`, `name`, `value` |
 /// | `events` | line that a person was told | `time`, `step`, `text` |
-/// | `groups` | sampled group | `group_id`, `source`, `step`, `draw`, `policy_step`, `prompt_id`, `prompt`, `reference`, `spread`, `fate` |
-/// | `completions` | completion | `group_id`, `completion`, `text`, `tokens`, `finish`, `policy_version`, `mean_logprob`, `verdict`, `credit`, `extracted`, `parts`, `accuracy`, `shaped`, `live` |
+/// | `groups` | sampled group | `group_id`, `source`, `step`, `draw`, `policy_step`, `prompt_id`, `prompt`, `reference`, `spread`, `status` |
+/// | `completions` | completion | `group_id`, `completion`, `text`, `tokens`, `finish`, `policy_version`, `mean_logprob`, `verdict`, `credit`, `extracted`, `parts`, `base_reward`, `reward`, `in_loss` |
 /// | `sampled` | group with its tokens | `group_id`, `request`, `completions` |
 /// | `trained` | completion that was trained on | `group_id`, `completion`, `advantage`, `ratios`, `entropies` |
 /// | `prompts` | prompt that was sampled for training | `prompt_id`, `prompt`, `groups`, `completions`, `right`, `last_draw`, `last_step`, `last_mean`, `last_variance` |
 ///
-/// `source` is `train`, or the name of an evaluation, such as `heldout`, or `initial` before a warm-up. A group
+/// `source` is `train`, or the name of an evaluation, such as `heldout`, or `initial` before SFT. A group
 /// is written when the engine has finished it ([`Store::keep`]). Its completions get their rows when it is
 /// judged at the end of its step ([`Store::record`]). `parts` is a JSON object.
 ///
@@ -59,9 +59,9 @@ use crate::RunError;
 ///
 /// `prompts` is a view, made from `groups` and `completions` when it is queried. It is the history of each
 /// prompt. The columns from `last_draw` on describe the prompt's last group; mean and variance (divided by the
-/// number) are over the accuracies of its completions that count.
+/// number) are over the base rewards of its completions that count.
 ///
-/// `spread` is the largest minus the smallest accuracy of the completions that count: dynamic sampling keeps a
+/// `spread` is the largest minus the smallest base reward of the completions that count: dynamic sampling keeps a
 /// group if it is above the tolerance. A NaN is stored as `NULL`, because SQLite has no other place for it.
 /// Infinities are stored as they are. Unsigned numbers from 2⁶³ on, such as hashed prompt ids, wrap to negative
 /// ones.
@@ -79,8 +79,8 @@ impl Store {
     /// Opens the database at `path` to write, and makes it if there is none.
     ///
     /// # Errors
-    /// When the file is damaged, another program's, from a newer Firebrick, no ordinary file, or can't be opened,
-    /// and when one of its tables is something else.
+    /// When the file is damaged, another program's, from another version of Firebrick, no ordinary file, or can't be
+    /// opened, and when one of its tables is something else.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let store = Store::connect(path, OpenFlags::default())?;
         store.check_schema()?;
@@ -95,10 +95,7 @@ impl Store {
         match store.version()? {
             Some(VERSION) => {}
             None => store.change("make", &creation())?,
-            Some(found) => match migration(found) {
-                Some(tables) => store.change("bring up to date", &tables)?,
-                None => return Err(store.unknown(found)),
-            },
+            Some(found) => return Err(store.unknown(found)),
         }
         // The view and the index are no matter of the version, because an older program minds neither.
         store
@@ -215,7 +212,7 @@ impl Store {
             transaction.execute(sql, [DONE])?;
             for sql in [
                 "DELETE FROM metrics WHERE step > ?1",
-                "UPDATE groups SET spread = NULL, fate = NULL WHERE step > ?1",
+                "UPDATE groups SET spread = NULL, status = NULL WHERE step > ?1",
                 "DELETE FROM completions WHERE group_id IN (SELECT group_id FROM groups WHERE step > ?1)",
                 "DELETE FROM trained WHERE group_id IN (SELECT group_id FROM groups WHERE step > ?1)",
             ] {
@@ -408,7 +405,7 @@ mod tests {
         let mut other = group(2, &[true, true]);
         other.group.prompt.id = 3;
         let mut masked = group(9, &[true, false, false]);
-        masked.rewards[2].live = false;
+        masked.rewards[2].in_loss = false;
         store.log_groups(1, &[group(1, &[false; 4]), other]).unwrap();
         store.log_groups(4, &[masked]).unwrap();
         let history = || {
@@ -431,11 +428,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.db");
         let mut told = group(7, &[true, false]).group;
-        told.completions[1].hear(&[9]);
+        told.completions[1].observe(&[9]);
         let mut store = Store::open(&path).unwrap();
         let request = |first: u8| [first; 32];
         store.keep(TRAIN, 3, &[(request(7), told.clone())]).unwrap();
-        // The run is killed here, and goes on.
+        // The run is killed here, and continues.
         let mut store = Store::open(&path).unwrap();
         assert_eq!(
             store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).unwrap(),
@@ -497,52 +494,21 @@ mod tests {
     }
 
     #[test]
-    fn a_database_of_the_first_version_is_brought_up_to_date() {
+    fn a_database_of_an_earlier_version_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.db");
-        let old = Connection::open(&path).unwrap();
-        old.execute_batch(&format!(
-            "CREATE TABLE info (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-             CREATE TABLE metrics (step INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
-                 PRIMARY KEY (step, name)) WITHOUT ROWID;
-             CREATE TABLE groups (step INTEGER NOT NULL, draw INTEGER NOT NULL,
-                 policy_step INTEGER NOT NULL, prompt_id INTEGER NOT NULL, prompt TEXT NOT NULL,
-                 reference TEXT NOT NULL, spread REAL, PRIMARY KEY (step, draw));
-             CREATE TABLE completions (step INTEGER NOT NULL, draw INTEGER NOT NULL,
-                 completion INTEGER NOT NULL, text TEXT NOT NULL, tokens INTEGER NOT NULL,
-                 finish TEXT NOT NULL, verdict TEXT NOT NULL, credit REAL, extracted TEXT NOT NULL,
-                 accuracy REAL, shaped REAL, live INTEGER NOT NULL, mean_logprob REAL,
-                 PRIMARY KEY (step, draw, completion));
-             INSERT INTO metrics VALUES (2, 'reward/mean', 0.5);
-             INSERT INTO groups VALUES (1, 4, 0, 11, '3+4=', '7', 1.0), (2, 4, 1, 12, '1+1=', '2', 0.0);
-             INSERT INTO completions VALUES
-                 (1, 4, 0, '7', 2, 'stop', 'right', 1.0, '7', 1.0, 1.0, 1, -0.5),
-                 (2, 4, 0, '3', 2, 'length', 'wrong', 0.0, '3', -1.0, -1.0, 1, -0.7);
-             PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;"
-        ))
-        .unwrap();
-        drop(old);
-        assert_eq!(
-            Store::open_read_only(&path).unwrap().metrics("reward/mean").unwrap(),
-            [(2, 0.5)]
-        );
-        let old = Store::open_to_ask(&path).unwrap_err().to_string();
-        assert!(old.contains("schema version 1,") && old.contains("resume its run once"), "{old}");
         let mut store = Store::open(&path).unwrap();
-        let row = |sql: &str| {
-            let row = store.connection.query_row(sql, [], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
-            });
-            row.unwrap()
-        };
-        let sql = "SELECT step, prompt, text FROM groups JOIN completions USING (group_id) \
-                   WHERE source = 'train' AND verdict = 'wrong'";
-        assert_eq!(row(sql), (2, "1+1=".into(), "3".into()));
-        assert_eq!(count(&store, "prompts"), 2);
-        store.log_groups(3, &[group(1, &[true])]).unwrap();
-        assert_eq!(count(&store, "completions"), 3);
+        store.log(2, &metrics(&[("reward/mean", 0.5)])).unwrap();
+        store.connection.execute_batch("PRAGMA user_version = 4").unwrap();
         drop(store);
-        assert_eq!(count(&Store::open(&path).unwrap(), "groups"), 3);
+        // Its numbers can be read, and its completions can't.
+        let read = Store::open_read_only(&path).unwrap();
+        assert_eq!(read.metrics("reward/mean").unwrap(), [(2, 0.5)]);
+        drop(read);
+        for opened in [Store::open_to_ask(&path), Store::open(&path)] {
+            let error = opened.unwrap_err().to_string();
+            assert!(error.contains("schema version 4,"), "{error}");
+        }
     }
 
     #[test]
@@ -599,7 +565,7 @@ mod tests {
         let store = Store::open(&folder.path().join("newer")).unwrap();
         store.connection.execute_batch("PRAGMA user_version = 9").unwrap();
         assert!(
-            open("newer").to_string().contains("version 9, this firebrick knows versions up to 4")
+            open("newer").to_string().contains("version 9, this firebrick knows versions up to 5")
         );
 
         // Every page but the first is turned to noise: opening succeeds, and reading must not panic.

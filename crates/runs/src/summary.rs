@@ -43,8 +43,8 @@ pub struct Summary {
 pub struct Heldout {
     /// The accuracy before anything was learnt.
     pub initial: Option<f64>,
-    /// The accuracy after the warm-up and before the first rollout step.
-    pub after_warmup: Option<f64>,
+    /// The accuracy after SFT and before the first rollout step.
+    pub after_sft: Option<f64>,
     /// The accuracy at the end.
     pub r#final: Option<f64>,
 }
@@ -62,7 +62,7 @@ pub struct Completions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // Each is the phase of its name.
 pub struct Seconds {
-    pub warmup: f64,
+    pub sft: f64,
     pub rollout: f64,
     pub reward: f64,
     pub update: f64,

@@ -52,7 +52,7 @@ pub(crate) trait Speaks: Send + Sync {
     /// Makes the server take nothing on any more, and end the work that it has.
     fn pause(&self) -> Result<(), ServerError>;
 
-    /// Makes the server go on after a pause; a server that is not paused may be asked too.
+    /// Makes the server continue after a pause; a server that is not paused may be asked too.
     fn resume(&self) -> Result<(), ServerError>;
 
     /// Loads the weights in `folder`, which are called `label`.

@@ -2,13 +2,13 @@
 
 use std::error::Error;
 
-/// The reasons why a pool ends a run. The run goes on with `--resume` once the reason is mended.
+/// The reasons why a pool ends a run. The run continues with `--resume` once the reason is fixed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
     /// No server has taken the weights.
     #[error(
-        "no inference server took the weights of version {version}, expected at least one:\n{servers}\nThe run can go on \
+        "no inference server took the weights of version {version}, expected at least one:\n{servers}\nThe run can continue \
          with --resume when a server takes them"
     )]
     NoneReady {
@@ -19,7 +19,7 @@ pub enum PoolError {
     },
     /// All servers have failed, and none came back.
     #[error(
-        "no inference server could be used for {seconds} s:\n{servers}\nThe run can go on with --resume when a server can be used"
+        "no inference server could be used for {seconds} s:\n{servers}\nThe run can continue with --resume when a server can be used"
     )]
     NoneLeft {
         /// The seconds that the pool waited for a server.

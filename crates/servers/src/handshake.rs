@@ -49,7 +49,7 @@ pub(crate) struct Probe {
 
 /// Gives weights to a server, and takes its word for nothing.
 ///
-/// The server is paused while it loads, and goes on whatever happens. Nobody asks it for samples before this
+/// The server is paused while it loads, and continues whatever happens. Nobody asks it for samples before this
 /// has ended well. `rounding` is the smallest distance that the server has shown before. Gives the distance
 /// that it shows now.
 ///
@@ -64,7 +64,7 @@ pub(crate) fn give(
     let weights = Loadable { folder, label, form: *form };
     server.health()?;
     match form {
-        // The server keeps its other adapters, and its work goes on with them. It refuses a name that it
+        // The server keeps its other adapters, and its work continues with them. It refuses a name that it
         // already has, and may have this name from an attempt that ended badly.
         Form::Adapter => {
             let _ = server.unload(label);
@@ -81,7 +81,7 @@ pub(crate) fn give(
     Ok(distance)
 }
 
-/// A server that takes nothing on. Dropping this lets the server go on: a server that stays paused for ever
+/// A server that takes nothing on. Dropping this lets the server continue: a server that stays paused for ever
 /// looks like a slow one.
 struct Paused<'a>(Option<&'a dyn Speaks>);
 

@@ -6,7 +6,7 @@
 //! seed.
 //!
 //! Weights reach the servers as a folder ([`Weights`]). A server samples with them only after it has shown
-//! that its log-probabilities are the trainer's. Some servers answer 200 to a reload and go on with other
+//! that its log-probabilities are the trainer's. Some servers answer 200 to a reload and continue with other
 //! weights.
 //!
 //! An answer comes from a stranger: its size, its counts, its ids and its numbers are checked before anyone

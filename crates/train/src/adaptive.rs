@@ -175,7 +175,7 @@ pub fn repeat<B: Repeatable>(batch: &mut B, rule: &AdaptiveUpdates) -> Result<Re
 /// by group.
 pub fn mean_advantage(samples: &[Sample]) -> f64 {
     mean(samples.iter().map(|sample| {
-        let own = || sample.own().filter(|_| sample.live);
+        let own = || sample.own().filter(|_| sample.in_loss);
         (own().map(|place| f64::from(sample.advantages[place].abs())).sum(), own().count() as f64)
     }))
 }
@@ -183,7 +183,7 @@ pub fn mean_advantage(samples: &[Sample]) -> f64 {
 /// Gives the mean |log p now − log p under the old policy| over the tokens that count. `logprobs` has the
 /// present log-probabilities of each sample.
 pub fn mean_change(samples: &[Sample], logprobs: &[Vec<f32>]) -> f64 {
-    mean(samples.iter().zip(logprobs).filter(|(sample, _)| sample.live).map(|(sample, now)| {
+    mean(samples.iter().zip(logprobs).filter(|(sample, _)| sample.in_loss).map(|(sample, now)| {
         let change = |place: usize| f64::from((now[place] - sample.old_logprobs[place]).abs());
         let sum: f64 = sample.own().map(change).sum();
         (sum, sample.counted() as f64)

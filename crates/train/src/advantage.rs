@@ -101,7 +101,8 @@ pub struct BatchNorm {
 
 impl AdvantageEstimator for BatchNorm {
     fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
-        let all: Vec<f64> = groups.iter().flat_map(RewardedGroup::shaped).map(f64::from).collect();
+        let all: Vec<f64> =
+            groups.iter().flat_map(RewardedGroup::shaped_rewards).map(f64::from).collect();
         let scale = inverse(deviation(&all), self.epsilon);
         by_group(groups, |rewards| centred(rewards, |_| scale))
     }
@@ -118,7 +119,7 @@ pub struct ReinforceBaseline;
 impl AdvantageEstimator for ReinforceBaseline {
     fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
         let of_group = |group: &RewardedGroup| -> Vec<Vec<f32>> {
-            let rewards: Vec<f32> = group.shaped().collect();
+            let rewards: Vec<f32> = group.shaped_rewards().collect();
             let deviations = MeanOnly.of_group(&rewards).into_iter();
             let completions = deviations.zip(&group.group.completions);
             completions.map(|(own, completion)| vec![own; completion.tokens.len()]).collect()
@@ -126,8 +127,9 @@ impl AdvantageEstimator for ReinforceBaseline {
         let mut advantages: Vec<Vec<Vec<f32>>> = groups.iter().map(of_group).collect();
         let counted = advantages.iter_mut().zip(groups).flat_map(|(advantages, group)| {
             let rewarded = group.group.completions.iter().zip(&group.rewards);
-            let live = advantages.iter_mut().zip(rewarded).filter(|(_, (_, reward))| reward.live);
-            live.flat_map(|(advantages, (completion, _))| {
+            let in_loss =
+                advantages.iter_mut().zip(rewarded).filter(|(_, (_, reward))| reward.in_loss);
+            in_loss.flat_map(|(advantages, (completion, _))| {
                 let own = advantages.iter_mut().zip(&completion.mask);
                 own.filter(|(_, own)| **own).map(|(advantage, _)| advantage)
             })
@@ -194,7 +196,7 @@ fn parts(group: &RewardedGroup) -> Vec<(&str, Vec<f32>)> {
     } else {
         parts.insert("credit", group.rewards.iter().map(|reward| reward.score.credit).collect());
     }
-    let shaping = group.rewards.iter().map(|reward| reward.shaped - reward.accuracy);
+    let shaping = group.rewards.iter().map(|reward| reward.reward - reward.base_reward);
     // A verifier of a program's own may have a part of this name, which is a part all the same.
     let mut parts: Vec<(&str, Vec<f32>)> = parts.into_iter().collect();
     parts.push(("shaping", shaping.collect()));
@@ -204,7 +206,8 @@ fn parts(group: &RewardedGroup) -> Vec<(&str, Vec<f32>)> {
 
 /// Gives the advantages of each group from its own shaped rewards.
 fn by_group(groups: &[RewardedGroup], advantages: impl Fn(&[f32]) -> Vec<f32>) -> Vec<Advantages> {
-    let of_group = |group: &RewardedGroup| advantages(&group.shaped().collect::<Vec<f32>>());
+    let of_group =
+        |group: &RewardedGroup| advantages(&group.shaped_rewards().collect::<Vec<f32>>());
     groups.iter().map(|group| Advantages::PerCompletion(of_group(group))).collect()
 }
 
@@ -306,10 +309,10 @@ mod tests {
         assert_close(&expected(&advantages), &[1.5, -0.5, -0.5, -0.5]);
 
         // Tokens that the policy was told, and completions that are out of the loss, have no part in it.
-        groups[0].group.completions[1].hear(&[7, 7, 7, 7]);
+        groups[0].group.completions[1].observe(&[7, 7, 7, 7]);
         groups[0].group.completions.push(groups[0].group.completions[0].clone());
         let mut masked = SCALE.reward(Score::partial(Verdict::Wrong, 0.5, ""));
-        masked.live = false;
+        masked.in_loss = false;
         groups[0].rewards.push(masked);
         let advantages = expected(&ReinforceBaseline.advantages(&groups));
         assert_close(&advantages[..4], &[1.5, -0.5, -0.5, -0.5]);
@@ -358,13 +361,13 @@ mod tests {
         // Credits are equal, and the second completion was punished for its length: ±1/√2. The deviation over
         // the step is then 1.
         let mut group = group(&[(1, 1.0), (1, 1.0)]);
-        group.rewards[1].shaped -= 0.25;
+        group.rewards[1].reward -= 0.25;
         let gdpo = Gdpo { weights: BTreeMap::new(), epsilon: 0.0 };
         let root = std::f64::consts::FRAC_1_SQRT_2;
         assert_close(&per_completion(&gdpo.advantages(&[group.clone()])), &[root, -root]);
 
         // A part of the same name is not lost: it differs, and shaping and the other part do not.
-        group.rewards[1].shaped = group.rewards[0].shaped;
+        group.rewards[1].reward = group.rewards[0].reward;
         for (reward, own) in group.rewards.iter_mut().zip([0.0, 1.0]) {
             reward.score.parts = vec![("shaping".into(), own), ("form".into(), 1.0)];
         }

@@ -29,7 +29,7 @@ pub struct Sample {
     pub mask: Vec<bool>,
     /// The log-probabilities under the behaviour policy, as its engine gave them.
     #[serde(with = "numbers")]
-    pub behaviour_logprobs: Vec<f32>,
+    pub rollout_logprobs: Vec<f32>,
     /// The log-probabilities under the old policy.
     #[serde(with = "numbers")]
     pub old_logprobs: Vec<f32>,
@@ -49,7 +49,7 @@ pub struct Sample {
     /// A critic's values and targets for the completion, if there is a critic.
     pub token_values: Option<TokenValues>,
     /// False if every token is taken out of the loss.
-    pub live: bool,
+    pub in_loss: bool,
     /// The number of the group that the completion belongs to.
     pub group: u64,
     /// The completion's place in its group, from 0.
@@ -65,14 +65,14 @@ impl Sample {
             prompt: prompt.to_vec(),
             completion: completion.tokens.clone(),
             mask: completion.mask.clone(),
-            behaviour_logprobs: completion.logprobs.clone(),
+            rollout_logprobs: completion.logprobs.clone(),
             old_logprobs: completion.logprobs.clone(),
             ref_logprobs: Vec::new(),
             importance: Vec::new(),
             reward: 0.0,
             advantages: vec![0.0; completion.tokens.len()],
             token_values: None,
-            live: true,
+            in_loss: true,
             group,
             place: 0,
         }
@@ -86,7 +86,7 @@ impl Sample {
 
     /// Counts the tokens that count in the loss.
     pub fn counted(&self) -> usize {
-        if self.live { self.own().count() } else { 0 }
+        if self.in_loss { self.own().count() } else { 0 }
     }
 
     /// Gives the sample's part in an update, as far as it is known before the update.
@@ -105,7 +105,7 @@ impl Sample {
     pub fn weigh(&mut self, cap: f64) {
         let ratio =
             |(old, behaviour): (&f32, &f32)| (f64::from(*old) - f64::from(*behaviour)).exp();
-        let pairs = self.old_logprobs.iter().zip(&self.behaviour_logprobs);
+        let pairs = self.old_logprobs.iter().zip(&self.rollout_logprobs);
         self.importance = pairs.map(|pair| ratio(pair).min(cap) as f32).collect();
     }
 
@@ -313,15 +313,15 @@ impl MicroBatch {
             targets: optional(|sample| sample.token_values.as_ref().map(|tokens| &tokens.values))
                 .zip(optional(|sample| sample.token_values.as_ref().map(|tokens| &tokens.returns)))
                 .map(|(old_values, returns)| ValueTargets { old_values, returns }),
-            mask: per_token(&|sample, _| f32::from(u8::from(sample.live))),
+            mask: per_token(&|sample, _| f32::from(u8::from(sample.in_loss))),
             weights: per_token(&|sample, _| {
-                if !sample.live {
+                if !sample.in_loss {
                     return 0.0;
                 }
                 aggregation.weight(divisors, sample.group, sample.counted()) as f32
             }),
             shares: per_token(&|sample, _| {
-                if sample.live { (1.0 / divisors.tokens.max(1.0)) as f32 } else { 0.0 }
+                if sample.in_loss { (1.0 / divisors.tokens.max(1.0)) as f32 } else { 0.0 }
             }),
         }
     }
@@ -385,7 +385,7 @@ fn laid(samples: &[&Sample], layout: Layout, device: &Device) -> (TokenBatch, Ve
         }
     };
     let segments = tokens.segments();
-    let firsts = own.iter().map(|&(text, before)| segments[text].places.start + before);
+    let firsts = own.iter().map(|&(text, before)| segments[text].range.start + before);
     let firsts = firsts.collect();
     (tokens, firsts)
 }

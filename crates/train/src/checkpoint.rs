@@ -12,11 +12,11 @@ use safetensors::tensor::TensorView;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Ahead, LossScale, Optimizer, PromptMemory, Room, TrainError,
-    memory::{load_memory, save_memory},
+    LossScale, OomBackoff, Optimizer, Prefetched, PromptHistory, TrainError,
+    curriculum::{load_history, save_history},
 };
 
-/// The state, besides the weights, that a resumed run needs to go on as if it had never stopped. It holds no
+/// The state, besides the weights, that a resumed run needs to continue as if it had never stopped. It holds no
 /// random numbers: they follow from the seed and the step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainerState {
@@ -27,21 +27,21 @@ pub struct TrainerState {
     /// A number made from all the prompts that the run draws from, to recognise them.
     pub prompts: u64,
     /// Groups with spread that no step has used yet.
-    pub surplus: Vec<RewardedGroup>,
-    /// The records of the prompts that were sampled; empty without a memory. They have a file of their own,
+    pub carried_over: Vec<RewardedGroup>,
+    /// The records of the prompts that were sampled; empty without a curriculum. They have a file of their own,
     /// because they may be larger than everything else.
     #[serde(skip)]
-    pub memory: PromptMemory,
+    pub history: PromptHistory,
     /// The next step's groups, if they were sampled before its turn. They too have a file of their own.
     #[serde(skip)]
-    pub ahead: Option<Ahead>,
-    /// The number of completions sampled so far, without those of `ahead`.
+    pub prefetched: Option<Prefetched>,
+    /// The number of completions sampled so far, without those of `prefetched`.
     pub generated: u64,
     /// The number of completions that went into an update.
     pub trained: u64,
-    /// The room that the device has, as far as it was found out.
+    /// The limits that the device's memory has set so far.
     #[serde(default)]
-    pub room: Room,
+    pub oom_backoff: OomBackoff,
     /// The last mean difference between the log-probabilities of engine and updater on the same weights, in
     /// nats.
     #[serde(default)]
@@ -55,7 +55,7 @@ pub struct TrainerState {
 }
 
 /// Writes `state.json` and `optimizer.safetensors` into `folder`, which exists. Writes `prompts.safetensors`
-/// too if there is a prompt memory, and `ahead.json` if there are groups of the next step.
+/// too if prompts have a history, and `prefetched.json` if there are groups of the next step.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -65,12 +65,12 @@ pub fn save_state<M: Module>(
     optimizer: &dyn Optimizer<M>,
 ) -> Result<(), TrainError> {
     let path = folder.join(STATE);
-    let written = Written { state, remembered: state.memory.len() };
+    let written = Written { state, remembered: state.history.len() };
     let text = serde_json::to_string(&written).expect("the state has only names as keys");
     fs::write(&path, text)
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be written: {error}")))?;
-    save_memory(folder, &state.memory)?;
-    save_ahead(folder, state.ahead.as_ref())?;
+    save_history(folder, &state.history)?;
+    save_prefetched(folder, state.prefetched.as_ref())?;
     optimizer.save(&folder.join(OPTIMIZER))
 }
 
@@ -91,8 +91,8 @@ pub fn load_state<M: Module>(
     };
     let mut state: TrainerState = serde_json::from_str(&text).map_err(fault)?;
     let Expected { remembered } = serde_json::from_str(&text).map_err(fault)?;
-    state.memory = load_memory(folder, remembered)?;
-    state.ahead = load_ahead(folder)?;
+    state.history = load_history(folder, remembered)?;
+    state.prefetched = load_prefetched(folder)?;
     let device = module.devices().into_iter().next().map(burn::tensor::Device::inner);
     if let Some(device) = device {
         optimizer.load(module, &folder.join(OPTIMIZER), &device)?;
@@ -100,8 +100,8 @@ pub fn load_state<M: Module>(
     Ok(state)
 }
 
-/// The content of `state.json`: the state, and the number of records in the memory's file. Without that
-/// number a lost memory would be read as an empty one, and the run would become another run.
+/// The content of `state.json`: the state, and the number of records in the history's file. Without that
+/// number a lost history would be read as an empty one, and the run would become another run.
 #[derive(Serialize)]
 struct Written<'a> {
     #[serde(flatten)]
@@ -118,12 +118,12 @@ struct Expected {
     remembered: Option<usize>,
 }
 
-fn save_ahead(folder: &Path, ahead: Option<&Ahead>) -> Result<(), TrainError> {
-    let Some(ahead) = ahead else { return Ok(()) };
-    let path = folder.join(AHEAD);
+fn save_prefetched(folder: &Path, prefetched: Option<&Prefetched>) -> Result<(), TrainError> {
+    let Some(prefetched) = prefetched else { return Ok(()) };
+    let path = folder.join(PREFETCHED);
     let write = || {
         let mut file = BufWriter::new(File::create(&path)?);
-        serde_json::to_writer(&mut file, ahead)?;
+        serde_json::to_writer(&mut file, prefetched)?;
         file.flush()
     };
     let fault = |error| TrainError::checkpoint(&path, format!("cannot be written: {error}"));
@@ -131,19 +131,19 @@ fn save_ahead(folder: &Path, ahead: Option<&Ahead>) -> Result<(), TrainError> {
 }
 
 /// Reads the groups of the next step; `None` if the folder has no file of them.
-fn load_ahead(folder: &Path) -> Result<Option<Ahead>, TrainError> {
-    let path = folder.join(AHEAD);
+fn load_prefetched(folder: &Path) -> Result<Option<Prefetched>, TrainError> {
+    let path = folder.join(PREFETCHED);
     if !path.exists() {
         return Ok(None);
     }
     let fault = |error: String| TrainError::checkpoint(&path, format!("cannot be read: {error}"));
     let file = File::open(&path).map_err(|error| fault(error.to_string()))?;
-    let ahead = serde_json::from_reader(BufReader::new(file));
-    ahead.map(Some).map_err(|error| fault(error.to_string()))
+    let prefetched = serde_json::from_reader(BufReader::new(file));
+    prefetched.map(Some).map_err(|error| fault(error.to_string()))
 }
 
 const STATE: &str = "state.json";
-const AHEAD: &str = "ahead.json";
+const PREFETCHED: &str = "prefetched.json";
 const OPTIMIZER: &str = "optimizer.safetensors";
 
 /// Writes a safetensors file with the rights of every other file of a checkpoint, those that the umask leaves.

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, thread, time::Instant};
 
-use firebrick_core::{Fate, Group, GroupFilter, PromptSource, RewardedGroup, Seed};
-use firebrick_rollout::{Flight, GroupRequest, RequestId, RolloutEngine};
+use firebrick_core::{Group, GroupFilter, GroupStatus, PromptSource, RewardedGroup, Seed};
+use firebrick_rollout::{GroupRequest, InFlight, RequestId, RolloutEngine};
 
 use crate::{
-    Dynamic, Filled, Observer, OnCap, Phase, PromptMemory, Refill, Task, TrainConfig, TrainError,
-    copies,
+    BufferStatus, Dynamic, GroupBuffer, Observer, OnCap, Phase, PromptHistory, Task, TrainConfig,
+    TrainError, copies,
     draw::{PromptSelector, selector},
     judge::Judge,
     report::Sampled,
@@ -26,14 +26,14 @@ pub(crate) struct Collection<'a> {
     step: u64,
     seed: Seed,
     selector: Box<dyn PromptSelector + 'a>,
-    refill: Refill,
+    buffer: GroupBuffer,
     /// The number of prompts that were drawn, and the number of those whose groups were offered to the
     /// filter.
     drawn: RequestId,
     offered: RequestId,
     /// The number of times that prompts were drawn.
     draws: u64,
-    flight: Flight,
+    in_flight: InFlight,
     /// The judged groups that wait for their turn to be offered.
     early: BTreeMap<RequestId, RewardedGroup>,
     /// The groups and counts so far; the lists of groups to train on are filled at the end.
@@ -41,35 +41,35 @@ pub(crate) struct Collection<'a> {
 }
 
 impl<'a> Collection<'a> {
-    /// Begins with the surplus of earlier steps, as far as it is not stale. The surplus is copied, because a
+    /// Begins with the groups that earlier steps carried over, as far as they are not stale. They are copied, because a
     /// step that ends the run at the cap leaves the state as it was: if the run is resumed with a higher cap,
-    /// the step samples the same groups again, and goes on from them.
+    /// the step samples the same groups again, and continues from them.
     pub(crate) fn begin(
         config: &'a TrainConfig,
-        surplus: &[RewardedGroup],
-        memory: &'a PromptMemory,
+        carried_over: &[RewardedGroup],
+        history: &'a PromptHistory,
         step: u64,
         seed: Seed,
     ) -> Self {
-        let (carried, stale): (Vec<_>, Vec<_>) = surplus
+        let (carried, stale): (Vec<_>, Vec<_>) = carried_over
             .iter()
             .cloned()
-            .partition(|group| step - group.group.step <= config.max_surplus_age);
+            .partition(|group| step - group.group.step <= config.max_carry_over_age);
         let (carried_count, stale) = (carried.len(), stale.len());
-        let mut refill = Refill::new(config.prompts_per_step, config.rounds(), carried);
-        refill.enough = config.dynamic.enough(refill.target);
-        let selector = selector(config.memory.as_ref(), memory, step, config.group_size);
+        let mut buffer = GroupBuffer::new(config.prompts_per_step, config.rounds(), carried);
+        buffer.enough = config.dynamic.enough(buffer.target);
+        let selector = selector(config.curriculum.as_ref(), history, step, config.group_size);
         let sampled = Sampled { stale, carried: carried_count, ..Sampled::default() };
         Collection {
             config,
             step,
             seed,
             selector,
-            refill,
+            buffer,
             drawn: 0,
             offered: 0,
             draws: 0,
-            flight: Flight::default(),
+            in_flight: InFlight::default(),
             early: BTreeMap::new(),
             sampled,
         }
@@ -88,7 +88,7 @@ impl<'a> Collection<'a> {
         vocab: usize,
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
-        if self.refill.status() == Filled::Full {
+        if self.buffer.status() == BufferStatus::Full {
             return Ok(());
         }
         thread::scope(|scope| {
@@ -98,7 +98,7 @@ impl<'a> Collection<'a> {
             observer.end();
             self.sampled.reward_seconds = judge.seconds;
             if outcome.is_err() {
-                self.flight.cancel(engine);
+                self.in_flight.cancel(engine);
                 judge.end();
             }
             self.sampled.waited_seconds = outcome?;
@@ -118,7 +118,7 @@ impl<'a> Collection<'a> {
         vocab: usize,
         observer: &mut dyn Observer,
     ) -> Result<f64, TrainError> {
-        let quarter = self.refill.target.div_ceil(4) as RequestId;
+        let quarter = self.buffer.target.div_ceil(4) as RequestId;
         // All requests before this one were finished before the last call to the engine.
         let mut settled = 0;
         let mut waited = 0.0;
@@ -131,11 +131,11 @@ impl<'a> Collection<'a> {
                 (_, 1) => observer.begin(Phase::Rollout, completions),
                 _ => observer.extend(completions),
             }
-            self.flight.ask(requests)?;
+            self.in_flight.ask(requests)?;
             let until = (self.offered + quarter).min(self.drawn);
-            while self.flight.open() > 0 && settled < until {
-                settled = self.flight.first_open().unwrap_or(self.drawn);
-                let answers = self.flight.fetch(engine, &mut |units| observer.advance(units))?;
+            while self.in_flight.open() > 0 && settled < until {
+                settled = self.in_flight.first_open().unwrap_or(self.drawn);
+                let answers = self.in_flight.fetch(engine, &mut |units| observer.advance(units))?;
                 known_tokens(&answers, vocab)?;
                 judge.give(answers);
             }
@@ -145,7 +145,7 @@ impl<'a> Collection<'a> {
             }
             waited += began.elapsed().as_secs_f64();
             self.offer(until, &*task.filter);
-            if self.offered == self.drawn && self.refill.want(0) == 0 {
+            if self.offered == self.drawn && self.buffer.want(0) == 0 {
                 return Ok(waited);
             }
             // ANCHOR_END: tour
@@ -156,11 +156,11 @@ impl<'a> Collection<'a> {
     fn draw(&mut self, source: &mut dyn PromptSource) -> Vec<GroupRequest> {
         let in_flight = (self.drawn - self.offered) as usize;
         let whole = self.selector.whole_rounds() && in_flight > 0;
-        let count = if whole { 0 } else { self.refill.want(in_flight) };
+        let count = if whole { 0 } else { self.buffer.want(in_flight) };
         if count == 0 {
             return Vec::new();
         }
-        self.refill.ask(count);
+        self.buffer.ask(count);
         self.draws += 1;
         let seed = self.seed.derive("memory", &[self.step, self.draws]);
         let drawn = self.selector.draw(source, count, seed);
@@ -185,7 +185,7 @@ impl<'a> Collection<'a> {
             self.selector.note(&group);
             self.sampled.all.push(group.clone());
             let draw = group.group.draw;
-            self.sampled.fates.insert(draw, self.refill.take(group, filter));
+            self.sampled.statuses.insert(draw, self.buffer.take(group, filter));
         }
     }
 
@@ -194,13 +194,15 @@ impl<'a> Collection<'a> {
     /// # Errors
     /// When the cap was reached and the configuration makes that an error.
     pub(crate) fn finish(self) -> Result<Sampled, TrainError> {
-        let Collection { config, step, seed, selector, refill, mut sampled, .. } = self;
-        sampled.rounds = refill.rounds;
-        sampled.filtered = refill.filtered;
-        let full = refill.status() == Filled::Full || !config.wants_all();
-        let (rounds, kept, wanted) = (refill.rounds, refill.kept.len(), refill.enough);
-        let (groups, surplus) = refill.finish();
-        sampled.fates.extend(surplus.iter().map(|group| (group.group.draw, Fate::Surplus)));
+        let Collection { config, step, seed, selector, buffer, mut sampled, .. } = self;
+        sampled.rounds = buffer.rounds;
+        sampled.filtered = buffer.filtered;
+        let full = buffer.status() == BufferStatus::Full || !config.wants_all();
+        let (rounds, kept, wanted) = (buffer.rounds, buffer.kept.len(), buffer.enough);
+        let (groups, surplus) = buffer.finish();
+        sampled
+            .statuses
+            .extend(surplus.iter().map(|group| (group.group.draw, GroupStatus::Surplus)));
         sampled.kept = groups;
         if let (Dynamic::Replace { .. }, true) = (config.dynamic, full) {
             let places = config.prompts_per_step - sampled.kept.len();
@@ -209,8 +211,8 @@ impl<'a> Collection<'a> {
                 sampled.copied += 1;
             }
         }
-        if let Some((recalled, records)) = selector.finish() {
-            sampled.recalled = Some(recalled);
+        if let Some((curriculum, records)) = selector.finish() {
+            sampled.curriculum = Some(curriculum);
             sampled.records = records;
         }
         sampled.surplus = surplus.len();
@@ -223,7 +225,7 @@ impl<'a> Collection<'a> {
             OnCap::Error if !full => {
                 return Err(TrainError::CapReached { step, rounds, kept, wanted });
             }
-            _ => sampled.put_aside = if config.keep_surplus { surplus } else { Vec::new() },
+            _ => sampled.carried_over = if config.carry_over { surplus } else { Vec::new() },
         }
         Ok(sampled)
     }

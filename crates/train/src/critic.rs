@@ -12,9 +12,9 @@ use firebrick_core::Metrics;
 use firebrick_models::{GradientSum, PolicyModel};
 
 use crate::{
-    Cut, Gae, LrSchedule, MicroBatch, Optimizer, Sample, StepOutcome, TrainError, Trainer,
-    ValueInput, ValueLoss,
-    pass::{Pass, at, finished},
+    Gae, LrSchedule, MicroBatch, MicroBatching, Optimizer, Sample, StepOutcome, TrainError,
+    Trainer, ValueInput, ValueLoss,
+    checkpointed_forward::{CheckpointedForward, at, finished},
     report::Updated,
     schedule::rate,
     update::Parts,
@@ -59,23 +59,24 @@ impl<M: PolicyModel> Critic<M> {
     pub(crate) fn on_own_trunk(
         &self,
         batch: &MicroBatch,
-        cut: &Cut,
+        micro_batching: &MicroBatching,
         sum: &mut GradientSum,
     ) -> Parts {
         let Some(trunk) = &self.model.trunk else { return Vec::new() };
         let (plain, context) = (trunk.valid(), trunk.context(&batch.tokens));
-        let pass = Pass::forward(trunk, &plain, &batch.tokens, &context, cut);
+        let pass =
+            CheckpointedForward::forward(trunk, &plain, &batch.tokens, &context, micro_batching);
         let last = at(pass.output.clone(), &batch.predictors);
         let last = Tensor::from_inner(last).require_grad();
         let (mut gradients, parts) = self.judge(finished(trunk, last.clone()), batch, sum);
         if let Some(d_last) = last.grad_remove(&mut gradients) {
-            pass.back(batch.spread(d_last), sum);
+            pass.backward(batch.spread(d_last), sum);
         }
         parts
     }
 
     /// Adds the gradient of a head on the policy to `sum`. The policy's hidden states are `[count, hidden]`
-    /// and without autodiff. Gives the gradient of the hidden states, if it goes on, and parts of the
+    /// and without autodiff. Gives the gradient of the hidden states, if it continues, and parts of the
     /// update's metrics. `None` if the critic has a trunk of its own.
     pub(crate) fn on_policy(
         &self,
@@ -119,10 +120,11 @@ impl<M: PolicyModel> Trainer<M> {
     /// Gives each token of a step's samples an advantage, if there is a critic. Returns the metrics of the
     /// critic's values.
     pub(crate) fn appraise(&mut self, samples: &mut [Sample]) -> Result<Metrics, TrainError> {
-        let values = self.within_room(samples, |Trainer { critic, updater, policy, .. }| {
-            let critic = critic.as_ref();
-            critic.map(|critic| updater.values(policy, &critic.model, samples)).transpose()
-        })?;
+        let values =
+            self.retry_on_oom(samples, |Trainer { critic, updater, policy, .. }| {
+                let critic = critic.as_ref();
+                critic.map(|critic| updater.values(policy, &critic.model, samples)).transpose()
+            })?;
         let Some((critic, values)) = self.critic.as_ref().zip(values) else {
             return Ok(Metrics::default());
         };

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use firebrick_core::{Prompt, PromptSource, RewardedGroup, Seed};
 
 use crate::{
-    Memory, PromptMemory, Record,
-    memory::{Recall, Recalled},
+    Curriculum, PromptHistory, PromptRecord,
+    curriculum::{CurriculumSelector, CurriculumStats},
 };
 
 /// A prompt with the number of its draw.
@@ -27,19 +27,19 @@ pub(crate) trait PromptSelector {
     fn note(&mut self, group: &RewardedGroup);
 
     /// Ends the step, and gives the count of prompts passed over, and the records that the step leaves.
-    /// `None` without a memory.
-    fn finish(self: Box<Self>) -> Option<(Recalled, BTreeMap<u64, Record>)>;
+    /// `None` without a curriculum.
+    fn finish(self: Box<Self>) -> Option<(CurriculumStats, BTreeMap<u64, PromptRecord>)>;
 }
 
-/// Makes the selector of a step: with a memory if `rule` is given, else all prompts in their order.
+/// Makes the selector of a step: with a curriculum if `rule` is given, else all prompts in their order.
 pub(crate) fn selector<'a>(
-    rule: Option<&'a Memory>,
-    memory: &'a PromptMemory,
+    rule: Option<&'a Curriculum>,
+    history: &'a PromptHistory,
     step: u64,
     group_size: usize,
 ) -> Box<dyn PromptSelector + 'a> {
     match rule {
-        Some(rule) => Box::new(Recall::new(memory, rule, step, group_size)),
+        Some(rule) => Box::new(CurriculumSelector::new(history, rule, step, group_size)),
         None => Box::new(InOrder),
     }
 }
@@ -54,7 +54,7 @@ impl PromptSelector for InOrder {
 
     fn note(&mut self, _: &RewardedGroup) {}
 
-    fn finish(self: Box<Self>) -> Option<(Recalled, BTreeMap<u64, Record>)> {
+    fn finish(self: Box<Self>) -> Option<(CurriculumStats, BTreeMap<u64, PromptRecord>)> {
         None
     }
 }

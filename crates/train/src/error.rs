@@ -6,7 +6,7 @@ use firebrick_core::{Step, VerifierFailed};
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
 
-/// The reasons why training could not go on.
+/// The reasons why training could not continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {

@@ -206,7 +206,7 @@ fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
 }
 
 /// Gives the 95 % confidence interval of the mean of these shares, one share per prompt: the 2.5th and the
-/// 97.5th percentile of the means of prompts drawn anew, 2,000 times (Efron 1979). Gives NaN without a
+/// 97.5th percentile of the means of resampled prompts, 2,000 times (Efron 1979). Gives NaN without a
 /// prompt. Equal shares always give the same bounds.
 pub fn interval(shares: &[f64]) -> (f64, f64) {
     const TIMES: usize = 2000;

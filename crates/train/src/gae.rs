@@ -99,11 +99,11 @@ mod tests {
 
     use super::*;
 
-    fn sample(tokens: usize, reward: f32, live: bool) -> Sample {
+    fn sample(tokens: usize, reward: f32, in_loss: bool) -> Sample {
         let completion =
             Completion::written(vec![0; tokens], vec![0.0; tokens], FinishReason::Stop);
         let mut sample = Sample::new(&[0], &completion, 0);
-        (sample.reward, sample.live) = (reward, live);
+        (sample.reward, sample.in_loss) = (reward, in_loss);
         sample
     }
 
@@ -123,7 +123,7 @@ mod tests {
     fn tokens_that_the_policy_was_told_take_no_time() {
         let gae = Gae { gamma: 0.5, lambda: 1.0, normalise: false };
         let mut turns = Completion::written(vec![1, 2], vec![0.0; 2], FinishReason::Stop);
-        turns.hear(&[8, 9]);
+        turns.observe(&[8, 9]);
         turns.write(&[3], &[0.0]);
         let mut samples = [Sample::new(&[0], &turns, 0)];
         samples[0].reward = 2.0;

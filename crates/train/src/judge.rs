@@ -72,7 +72,7 @@ impl<'scope> Judge<'scope> {
         if self.open > 0 {
             self.open -= 1;
             let Ok((ids, rewarded, seconds)) = self.judged.recv() else {
-                // A judge is gone only if its verifier panicked, and the panic goes on here.
+                // A judge is gone only if its verifier panicked, and the panic continues here.
                 if let Some(Err(panic)) = self.thread.take().map(ScopedJoinHandle::join) {
                     resume_unwind(panic);
                 }

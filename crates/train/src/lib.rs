@@ -23,11 +23,12 @@
 mod adaptive;
 mod advantage;
 mod aggregation;
-mod ahead;
 mod batch;
 mod checkpoint;
+mod checkpointed_forward;
 mod collect;
 mod critic;
+mod curriculum;
 mod draw;
 mod error;
 mod eval;
@@ -36,24 +37,23 @@ mod interruption;
 mod judge;
 mod loss;
 mod loss_scale;
-mod memory;
 mod mini_batch;
 mod numbers;
 mod observe;
+mod oom;
 mod optim;
-mod others;
-mod pass;
+mod prefetch;
+mod replicas;
 mod report;
 mod reward;
-mod room;
 mod samples;
 mod sampling;
 mod schedule;
+mod sft;
 mod trainer;
 mod trust;
 mod update;
 mod value_loss;
-mod warmup;
 
 pub use adaptive::{
     AdaptiveUpdates, Importance, Repeatable, Repeats, Signals, mean_advantage, mean_change, repeat,
@@ -62,10 +62,13 @@ pub use advantage::{
     BatchNorm, Gdpo, GroupNorm, LeaveOneOut, MeanOnly, ReinforceBaseline, SPREAD_TOLERANCE,
 };
 pub use aggregation::{Aggregation, Divisors};
-pub use ahead::Ahead;
 pub use batch::{Layout, MicroBatch, Sample, ValueTargets, micro_batches};
 pub use checkpoint::{TrainerState, load_state, save_state};
 pub use critic::{Critic, CriticConfig, ValueHead, ValueModel};
+pub use curriculum::{
+    Beta, Curriculum, CurriculumRule, PosteriorRule, PromptHistory, PromptRecord, Selection,
+    VarianceRule,
+};
 pub use error::TrainError;
 pub use eval::{EvalReport, evaluate, interval, pass_at_k};
 pub use gae::{Gae, TokenValues, whiten};
@@ -75,25 +78,23 @@ pub use loss::{
     ObjectiveOutput, PolicyLoss,
 };
 pub use loss_scale::LossScale;
-pub use memory::{
-    Beta, Memory, MemoryRule, PosteriorRule, PromptMemory, Record, Selection, VarianceRule,
-};
 pub use observe::Phrases;
+pub use oom::OomBackoff;
 pub use optim::{
     AdamW, Moments, Muon, MuonConfig, NamedState, OptimConfig, Optimizer, ParameterStep, Part,
     StepOutcome, check_finite, clipped_step, fingerprint, global_norm, hidden_matrix,
 };
-pub use others::Others;
+pub use prefetch::Prefetched;
+pub use replicas::Replicas;
 pub use report::{SamplingReport, UpdateTotals};
 pub use reward::reward;
-pub use room::Room;
-pub use sampling::{Dynamic, Filled, KeepAll, Refill, Spread, copies};
+pub use sampling::{BufferStatus, Dynamic, GroupBuffer, KeepAll, Spread, copies};
 pub use schedule::{
     ConstantLr, CosineDecay, LinearDecay, LrSchedule, LrWarmup, constant_with_warmup,
 };
+pub use sft::{CrossEntropy, sft_step};
 pub use trainer::{Observer, OldLogprobs, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
 pub use update::{
-    Cut, FULLEST_EXPERT, LARGEST_CHANGE, Moves, ROUTER_AUX_LOSS, UpdateReport, Updater,
+    EXPERT_LOAD_MAX, LARGEST_CHANGE, MicroBatching, Moves, ROUTER_AUX_LOSS, UpdateReport, Updater,
 };
 pub use value_loss::{ValueInput, ValueLoss, ValueOutput};
-pub use warmup::{CrossEntropy, warmup_step};

@@ -58,8 +58,8 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
             self.updated.empty += 1;
         }
         if self.updated.updates > before {
-            let live = self.samples.iter().filter(|sample| sample.live).count();
-            self.trainer.state.trained += live as u64;
+            let in_loss = self.samples.iter().filter(|sample| sample.in_loss).count();
+            self.trainer.state.trained += in_loss as u64;
         }
         Ok(())
     }
@@ -71,7 +71,7 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
         let moved = self.updated.updates > 0;
         let refused = trust.refused(&self.samples, logprobs, moved);
         for &index in &refused {
-            self.samples[index].live = false;
+            self.samples[index].in_loss = false;
         }
         self.updated.refused += refused.len();
         !refused.is_empty()
@@ -83,7 +83,7 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
     }
 
     fn logprobs(&mut self) -> Result<Vec<Vec<f32>>, TrainError> {
-        self.trainer.within_room(&self.samples, |trainer| {
+        self.trainer.retry_on_oom(&self.samples, |trainer| {
             trainer.updater.logprobs(&trainer.policy, &self.samples)
         })
     }
@@ -93,11 +93,11 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
     fn warm_critic(self) -> Result<(), TrainError> {
         let report = gradients(self.trainer, Moves::Critic, &self.samples)?;
         let trainer = self.trainer;
-        let before = std::mem::replace(&mut trainer.midway, true);
+        let before = std::mem::replace(&mut trainer.mid_update, true);
         let moved = trainer.step_critic(report.of_critic, self.updated);
         // As with the policy, an update that fails or is skipped has moved nothing.
         if !matches!(moved, Ok(true)) {
-            trainer.midway = before;
+            trainer.mid_update = before;
         }
         if moved? {
             self.updated.note(report.metrics, report.tokens);
@@ -129,17 +129,17 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
         };
         let trainer = &mut *self.trainer;
         // ANCHOR: tour
-        let before = std::mem::replace(&mut trainer.midway, true);
+        let before = std::mem::replace(&mut trainer.mid_update, true);
         let stepped = trainer.optimizer.step(trainer.policy.clone(), report.gradients, self.lr);
         // Only reading the gradients' norm can fail, and it comes before anything has moved.
         if stepped.as_ref().map_or(true, |(_, outcome)| outcome.skipped) {
-            trainer.midway = before;
+            trainer.mid_update = before;
         }
         // ANCHOR_END: tour
         let (policy, outcome) = match stepped {
             // If a device could not compute a tensor, that comes to light when the tensor is read.
             Err(error) if error.is_out_of_memory() => {
-                trainer.shrink(&self.samples, error)?;
+                trainer.back_off(&self.samples, error)?;
                 let (report, _) = self.pass()?;
                 return self.apply(report);
             }
@@ -158,7 +158,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
             self.updated.shared += report.shared * report.tokens as f64;
             // Only the first of several updates is recorded, because the others begin where it ended.
             for (sample, trained) in
-                self.samples.iter().zip(trained).filter(|(sample, _)| sample.live)
+                self.samples.iter().zip(trained).filter(|(sample, _)| sample.in_loss)
             {
                 self.updated.trained.entry((sample.group, sample.place)).or_insert(trained);
             }
@@ -180,7 +180,7 @@ fn gradients<M: PolicyModel>(
     samples: &[Sample],
 ) -> Result<UpdateReport, TrainError> {
     trainer.updater.loss_scale = trainer.state.loss_scale.of(trainer.policy.compute());
-    trainer.within_room(samples, |trainer| {
+    trainer.retry_on_oom(samples, |trainer| {
         let Trainer { updater, policy, critic, .. } = trainer;
         let report = updater.gradients_with(policy, critic.as_ref(), moves, samples)?;
         // The gradient is checked here. The critic is moved after the policy, when it is too late to make its

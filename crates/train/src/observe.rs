@@ -41,7 +41,7 @@ impl Phrases {
     }
 
     /// Sets shares and means over every completion of `groups`; nothing without phrases or completions. The
-    /// accuracies leave out completions without a verdict.
+    /// mean credits leave out completions without a verdict.
     pub(crate) fn measure(&self, groups: &[RewardedGroup], metrics: &mut Metrics) {
         let count: usize = groups.iter().map(|group| group.rewards.len()).sum();
         if self.names.is_empty() || count == 0 {
@@ -73,7 +73,7 @@ impl Phrases {
         metrics.set("observe/any", of_all(share_any));
         for (name, tally) in [("with", with), ("without", without)] {
             if tally.count > 0.0 {
-                metrics.set(format!("observe/accuracy_{name}"), tally.credit / tally.count);
+                metrics.set(format!("observe/credit_{name}"), tally.credit / tally.count);
             }
         }
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn completions_without_a_verdict_are_in_shares_and_in_no_accuracy() {
+    fn completions_without_a_verdict_are_in_shares_and_in_no_credit() {
         let judged = [
             ("wait", Score::right("")),
             ("wait", Score::none(Verdict::Error)),
@@ -116,8 +116,8 @@ mod tests {
         let mut metrics = Metrics::default();
         phrases.measure(&[RewardedGroup { group, rewards }], &mut metrics);
         let expected = [
-            ("observe/accuracy_with", 1.0),
-            ("observe/accuracy_without", 0.5),
+            ("observe/credit_with", 1.0),
+            ("observe/credit_without", 0.5),
             ("observe/any", 0.5),
             ("observe/count/wait", 0.5),
             ("observe/phrase/wait", 0.5),

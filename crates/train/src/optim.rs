@@ -26,7 +26,7 @@ pub use state::{Moments, NamedState, Part};
 /// Turns the gradients of a module into its next weights.
 ///
 /// An optimizer's memory is kept by the paths of parameters. burn's identities of parameters are new in every
-/// process, and a resumed run goes on in another process.
+/// process, and a resumed run continues in another process.
 ///
 /// To write your own optimizer, write a rule for one tensor. [`clipped_step`] calls the rule for every
 /// parameter that has a gradient. [`NamedState`] keeps the rule's memory of each parameter, at run time and
@@ -111,7 +111,7 @@ pub trait Optimizer<M: Module>: Send + Sync {
         lr: f64,
     ) -> Result<(M, StepOutcome), TrainError>;
 
-    /// Writes the state to the file `path`, so that a later process can [`load`](Self::load) it and go on
+    /// Writes the state to the file `path`, so that a later process can [`load`](Self::load) it and continue
     /// with the same bits.
     ///
     /// # Errors

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use firebrick_core::{
-    Completion, Ended, Fate, FinishReason, Metrics, Outcome, Reward, RewardedGroup, Trained,
+    Completion, Ended, FinishReason, GroupStatus, Metrics, Outcome, Reward, RewardedGroup, Trained,
     Verdict,
 };
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    LARGEST_CHANGE, Record, Repeats, Sample, adaptive, critic::CriticUpdates, memory::Recalled,
-    trust::Trust,
+    LARGEST_CHANGE, PromptRecord, Repeats, Sample, adaptive, critic::CriticUpdates,
+    curriculum::CurriculumStats, trust::Trust,
 };
 
 /// The outcome of sampling a step, in numbers.
@@ -60,10 +60,10 @@ pub struct UpdateTotals {
 pub(crate) struct Sampled {
     pub(crate) kept: Vec<RewardedGroup>,
     pub(crate) all: Vec<RewardedGroup>,
-    /// The fate of each group by its draw; a surplus group of an earlier step may be among them.
-    pub(crate) fates: BTreeMap<u64, Fate>,
+    /// The status of each group by its draw; a surplus group of an earlier step may be among them.
+    pub(crate) statuses: BTreeMap<u64, GroupStatus>,
     /// The groups for the next step.
-    pub(crate) put_aside: Vec<RewardedGroup>,
+    pub(crate) carried_over: Vec<RewardedGroup>,
     pub(crate) rounds: usize,
     pub(crate) filtered: usize,
     pub(crate) carried: usize,
@@ -71,9 +71,9 @@ pub(crate) struct Sampled {
     pub(crate) surplus: usize,
     /// The number of kept groups that are copies of others.
     pub(crate) copied: usize,
-    /// The numbers of the prompt memory, and the new records for it; nothing without a memory.
-    pub(crate) recalled: Option<Recalled>,
-    pub(crate) records: BTreeMap<u64, Record>,
+    /// The numbers of the curriculum, and the new records for it; nothing without a curriculum.
+    pub(crate) curriculum: Option<CurriculumStats>,
+    pub(crate) records: BTreeMap<u64, PromptRecord>,
     pub(crate) rollout_seconds: f64,
     pub(crate) reward_seconds: f64,
     /// The seconds in which nothing was sampled because a verdict was waited for.
@@ -109,8 +109,8 @@ impl Sampled {
         let mean = |total: f64| total / count_judged as f64;
         if count_judged > 0 {
             let credits = judged().map(|reward| f64::from(reward.score.credit));
-            metrics.set("reward/accuracy", mean(credits.sum()));
-            metrics.set("reward/mean", mean(judged().map(|reward| f64::from(reward.shaped)).sum()));
+            metrics.set("reward/credit", mean(credits.sum()));
+            metrics.set("reward/mean", mean(judged().map(|reward| f64::from(reward.reward)).sum()));
         }
         let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
         for (name, credit) in judged().flat_map(|reward| &reward.score.parts) {
@@ -119,7 +119,7 @@ impl Sampled {
         for (name, credit) in parts {
             metrics.set(format!("reward/part/{name}"), mean(credit));
         }
-        let filtered = judged().filter(|reward| !reward.live).count();
+        let filtered = judged().filter(|reward| !reward.in_loss).count();
         metrics.set("reward/overlong_filtered", filtered as f64);
 
         let lengths = || completions().map(|(completion, _)| completion.count());
@@ -164,13 +164,16 @@ impl Sampled {
                 ("over", Ended::Over),
                 ("out_of_turns", Ended::Turns),
                 ("out_of_tokens", Ended::Tokens),
-                ("heard_too_much", Ended::Heard),
+                ("out_of_observation_tokens", Ended::Observation),
             ] {
                 let share = mean(&|_, outcome| f64::from(u8::from(outcome.ended == ended)));
                 metrics.set(format!("environment/{name}"), share);
             }
-            let heard = |completion: &Completion| completion.tokens.len() - completion.count();
-            metrics.set("environment/heard_mean", mean(&|completion, _| heard(completion) as f64));
+            let observed = |completion: &Completion| completion.tokens.len() - completion.count();
+            metrics.set(
+                "environment/observation_tokens_mean",
+                mean(&|completion, _| observed(completion) as f64),
+            );
         }
 
         let uniform = |verdict_right: bool| {
@@ -190,12 +193,12 @@ impl Sampled {
         metrics.set("sampling/groups_filtered", self.filtered as f64);
         metrics.set("sampling/groups_all_right", uniform(true));
         metrics.set("sampling/groups_all_wrong", uniform(false));
-        metrics.set("sampling/groups_carried", self.carried as f64);
+        metrics.set("sampling/groups_carried_over", self.carried as f64);
         metrics.set("sampling/groups_stale", self.stale as f64);
         metrics.set("sampling/groups_surplus", self.surplus as f64);
         metrics.set("sampling/rounds", self.rounds as f64);
-        if let Some(recalled) = &self.recalled {
-            recalled.measure(metrics);
+        if let Some(curriculum) = &self.curriculum {
+            curriculum.measure(metrics);
         }
         metrics.set("time/rollout", self.rollout_seconds);
         metrics.set("time/reward", self.reward_seconds);
@@ -324,7 +327,7 @@ mod tests {
     #[test]
     fn of_nothing_there_is_no_mean() {
         let lengths = ["rollout/length_mean", "rollout/length_max", "rollout/truncated"];
-        let rewards = ["reward/accuracy", "reward/mean"];
+        let rewards = ["reward/credit", "reward/mean"];
         let measured = |all: Vec<RewardedGroup>| {
             let mut metrics = Metrics::default();
             Sampled { all, ..Sampled::default() }.measure(&mut metrics);

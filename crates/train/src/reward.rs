@@ -41,7 +41,7 @@ pub fn reward(
         rewards
             .iter_mut()
             .filter(|reward| !reward.is_judged())
-            .for_each(|reward| reward.live = false);
+            .for_each(|reward| reward.in_loss = false);
         RewardedGroup { group, rewards }
     };
     Ok(groups.into_iter().map(&mut rewarded).collect())
@@ -79,7 +79,7 @@ mod tests {
         let group = Group { prompt: Prompt::default(), completions, step: 0, draw: 0 };
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         let rewarded = reward(vec![group], &Credits(credits), scale, &[], 3).unwrap();
-        let counts: Vec<bool> = rewarded[0].rewards.iter().map(|reward| reward.live).collect();
+        let counts: Vec<bool> = rewarded[0].rewards.iter().map(|reward| reward.in_loss).collect();
         assert_eq!(counts, [true, false, true, false, false]);
         for left_out in [1, 3, 4] {
             assert_eq!(rewarded[0].rewards[left_out].score.verdict, Verdict::Error);

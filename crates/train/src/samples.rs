@@ -18,7 +18,7 @@ pub(crate) fn samples_of(
         let sample = |completion| Sample::new(&group.group.prompt.tokens, completion, index as u64);
         let completions = group.group.completions.iter().map(sample).zip(&group.rewards);
         samples.extend(completions.enumerate().map(|(place, (mut sample, reward))| {
-            (sample.place, sample.reward, sample.live) = (place, reward.shaped, reward.live);
+            (sample.place, sample.reward, sample.in_loss) = (place, reward.reward, reward.in_loss);
             sample
         }));
     }
@@ -63,15 +63,15 @@ fn expect(what: &'static str, expected: usize, came: usize) -> Result<(), TrainE
 pub(crate) fn measure_importance(samples: &[Sample], cap: f64, metrics: &mut Metrics) {
     // The cap is rounded as the weights are; otherwise a capped weight could be below its cap.
     let cap = f64::from(cap as f32);
-    let weights = samples.iter().filter(|sample| sample.live);
+    let weights = samples.iter().filter(|sample| sample.in_loss);
     let weights = weights.flat_map(|sample| sample.own().map(|place| sample.importance[place]));
     let (count, sum, cut) = weights.fold((0.0, 0.0, 0.0), |(count, sum, cut), weight| {
         let weight = f64::from(weight);
         (count + 1.0, sum + weight, cut + f64::from(u8::from(weight >= cap)))
     });
     if count > 0.0 {
-        metrics.set("rollout/importance_mean", sum / count);
-        metrics.set("rollout/importance_truncated", cut / count);
+        metrics.set("rollout/tis_weight_mean", sum / count);
+        metrics.set("rollout/tis_truncated", cut / count);
     }
 }
 
@@ -80,16 +80,16 @@ pub(crate) fn measure_importance(samples: &[Sample], cap: f64, metrics: &mut Met
 /// one of the two policies would never have written. Gives the share of counted samples that were left out.
 pub(crate) fn leave_out(samples: &mut [Sample], [low, high]: [f64; 2]) -> f64 {
     let (mut counted, mut left) = (0.0, 0.0);
-    for sample in samples.iter_mut().filter(|sample| sample.live) {
+    for sample in samples.iter_mut().filter(|sample| sample.in_loss) {
         let change = |place: usize| {
-            f64::from(sample.old_logprobs[place]) - f64::from(sample.behaviour_logprobs[place])
+            f64::from(sample.old_logprobs[place]) - f64::from(sample.rollout_logprobs[place])
         };
         let (count, sum) =
             sample.own().fold((0.0, 0.0), |(count, sum), place| (count + 1.0, sum + change(place)));
         let ratio = (sum / f64::max(count, 1.0)).exp();
         counted += 1.0;
         if !(low..=high).contains(&ratio) {
-            sample.live = false;
+            sample.in_loss = false;
             left += 1.0;
         }
     }
@@ -99,8 +99,8 @@ pub(crate) fn leave_out(samples: &mut [Sample], [low, high]: [f64; 2]) -> f64 {
 /// Measures how far the log-probabilities of the two policies differ. It takes the host's numbers, because an
 /// update only sees the change since its own start.
 pub(crate) fn measure_change(samples: &[Sample], metrics: &mut Metrics) {
-    let changes = samples.iter().filter(|sample| sample.live).flat_map(|sample| {
-        let change = |place| sample.old_logprobs[place] - sample.behaviour_logprobs[place];
+    let changes = samples.iter().filter(|sample| sample.in_loss).flat_map(|sample| {
+        let change = |place| sample.old_logprobs[place] - sample.rollout_logprobs[place];
         sample.own().map(move |place| f64::from(change(place).abs()))
     });
     let (count, change, largest) = changes

@@ -1,15 +1,15 @@
 //! Dynamic sampling, which keeps the groups that have something to teach, and samples more until there are
 //! enough. The other ways of treating groups that have nothing to teach are here too.
 
-use firebrick_core::{Fate, GroupFilter, RewardedGroup, Seed};
+use firebrick_core::{GroupFilter, GroupStatus, RewardedGroup, Seed};
 use rand::{RngExt as _, seq::index};
 
-/// Keeps a group whose live accuracy rewards differ by more than `tolerance`. For right-or-wrong rewards this
+/// Keeps a group whose base rewards in the loss differ by more than `tolerance`. For right-or-wrong rewards this
 /// is a group with 0 < correct < group size (Yu et al. 2025, Eq. 11).
 ///
 /// The spread is the largest minus the smallest reward, and not a standard deviation. In floating point the
 /// standard deviation of equal fractional rewards is not exactly 0, and so would keep groups that teach
-/// nothing. The spread is one of accuracy, and not of the shaped reward: a group that is all right or all
+/// nothing. The spread is one of base rewards, and not of shaped ones: a group that is all right or all
 /// wrong does not become useful by differing in length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
@@ -33,7 +33,7 @@ impl GroupFilter for Spread {
     /// kept: a critic gives its advantages.
     fn keep(&self, group: &RewardedGroup) -> bool {
         let (count, low, high) = group
-            .live_accuracies()
+            .base_rewards_in_loss()
             .fold((0, f32::INFINITY, f32::NEG_INFINITY), |(count, low, high), reward| {
                 (count + 1, low.min(reward), high.max(reward))
             });
@@ -96,7 +96,7 @@ pub fn copies(kept: usize, places: usize, seed: Seed) -> Vec<usize> {
 
 /// The kept groups of a step, while they are being collected.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Refill {
+pub struct GroupBuffer {
     /// The number of groups that the update wants.
     pub target: usize,
     /// The number of kept groups that end the sampling; see [`Dynamic::enough`].
@@ -116,9 +116,9 @@ pub struct Refill {
     asked: usize,
 }
 
-/// The state of a [`Refill`], which tells whether another round is needed.
+/// The state of a [`GroupBuffer`], which tells whether another round is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filled {
+pub enum BufferStatus {
     /// Enough groups are there.
     Full,
     /// More rounds are allowed and needed.
@@ -127,11 +127,11 @@ pub enum Filled {
     CapReached,
 }
 
-impl Refill {
+impl GroupBuffer {
     /// Begins with nothing sampled yet; `kept` are surplus groups of an earlier step.
     pub fn new(target: usize, max_rounds: usize, kept: Vec<RewardedGroup>) -> Self {
         let carried = kept.len();
-        Refill {
+        GroupBuffer {
             target,
             enough: target,
             max_rounds,
@@ -144,30 +144,30 @@ impl Refill {
     }
 
     /// Adds a group, if it survives the filter.
-    pub fn take(&mut self, group: RewardedGroup, filter: &dyn GroupFilter) -> Fate {
-        // A group without a live completion has nothing to train on, whatever the filter says.
-        let fate = if !group.rewards.iter().any(|reward| reward.live) {
-            Fate::Masked
+    pub fn take(&mut self, group: RewardedGroup, filter: &dyn GroupFilter) -> GroupStatus {
+        // A group without a completion in the loss has nothing to train on, whatever the filter says.
+        let status = if !group.rewards.iter().any(|reward| reward.in_loss) {
+            GroupStatus::Masked
         } else if filter.keep(&group) {
-            Fate::Kept
+            GroupStatus::Kept
         } else {
-            Fate::Filtered
+            GroupStatus::Filtered
         };
-        match fate {
-            Fate::Kept => self.kept.push(group),
+        match status {
+            GroupStatus::Kept => self.kept.push(group),
             _ => self.filtered += 1,
         }
-        fate
+        status
     }
 
     /// Tells whether there are enough groups.
-    pub fn status(&self) -> Filled {
+    pub fn status(&self) -> BufferStatus {
         if self.kept.len() >= self.enough {
-            Filled::Full
+            BufferStatus::Full
         } else if self.left() == 0 {
-            Filled::CapReached
+            BufferStatus::CapReached
         } else {
-            Filled::NeedMore
+            BufferStatus::NeedMore
         }
     }
 
@@ -175,7 +175,7 @@ impl Refill {
     /// it is the number of missing groups, then the number that should fill the step at the rate seen so far.
     /// At most a step's worth is in flight, and at most `max_rounds` in all.
     pub fn want(&self, in_flight: usize) -> usize {
-        if self.status() != Filled::NeedMore {
+        if self.status() != BufferStatus::NeedMore {
             return 0;
         }
         if self.asked == 0 {
@@ -233,16 +233,16 @@ mod tests {
         let mut rewards = vec![scale.reward(Score::right("1")), scale.reward(Score::wrong("2"))];
         let prompt = Prompt::default();
         let group = Group { prompt, completions: Vec::new(), step: 1, draw: 0 };
-        let live = RewardedGroup { group: group.clone(), rewards: rewards.clone() };
-        rewards.iter_mut().for_each(|reward| reward.live = false);
+        let kept = RewardedGroup { group: group.clone(), rewards: rewards.clone() };
+        rewards.iter_mut().for_each(|reward| reward.in_loss = false);
         let masked = RewardedGroup { group, rewards };
         for filter in [&Spread::new(1e-6) as &dyn GroupFilter, &KeepAll] {
-            let mut refill = Refill::new(2, 1, Vec::new());
-            refill.ask(2);
-            let fates = [&live, &masked].map(|group| refill.take(group.clone(), filter));
-            assert_eq!(fates, [Fate::Kept, Fate::Masked]);
-            assert_eq!(refill.status(), Filled::CapReached);
-            assert_eq!((refill.kept.len(), refill.filtered), (1, 1));
+            let mut buffer = GroupBuffer::new(2, 1, Vec::new());
+            buffer.ask(2);
+            let statuses = [&kept, &masked].map(|group| buffer.take(group.clone(), filter));
+            assert_eq!(statuses, [GroupStatus::Kept, GroupStatus::Masked]);
+            assert_eq!(buffer.status(), BufferStatus::CapReached);
+            assert_eq!((buffer.kept.len(), buffer.filtered), (1, 1));
         }
     }
 
@@ -253,12 +253,12 @@ mod tests {
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         let mut rewards = vec![scale.reward(Score::wrong("2")); 3];
         for reward in &mut rewards[1..] {
-            (reward.live, reward.shaped) = (false, -2.0);
+            (reward.in_loss, reward.reward) = (false, -2.0);
         }
         let prompt = Prompt::default();
         let group = Group { prompt, completions: Vec::new(), step: 1, draw: 0 };
         let lone = RewardedGroup { group, rewards };
-        let shaped: Vec<f32> = lone.shaped().collect();
+        let shaped: Vec<f32> = lone.shaped_rewards().collect();
         assert!(crate::GroupNorm::default().of_group(&shaped)[0] > 1.0);
         assert!(!Spread::new(1e-6).keep(&lone));
         assert!(Spread { keep_lone: true, ..Spread::new(1e-6) }.keep(&lone));

@@ -4,21 +4,21 @@ use std::{collections::BTreeMap, time::Instant};
 
 use burn::module::Module;
 use firebrick_core::{
-    AdvantageEstimator, Fate, Group, GroupFilter, Metrics, Prompt, PromptSource, RewardScale,
-    RewardShaper, RewardedGroup, Seed, Step, Trained, Verifier,
+    AdvantageEstimator, Group, GroupFilter, GroupStatus, Metrics, Prompt, PromptSource,
+    RewardScale, RewardShaper, RewardedGroup, Seed, Step, Trained, Verifier,
 };
 use firebrick_models::{Compute, PolicyModel};
 use firebrick_rollout::{RolloutEngine, RolloutError, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
-    AdaptiveUpdates, Aggregation, Critic, Dynamic, EvalReport, LrSchedule, Memory, Optimizer,
+    AdaptiveUpdates, Aggregation, Critic, Curriculum, Dynamic, EvalReport, LrSchedule, Optimizer,
     Phrases, Sample, SamplingReport, StepOutcome, TrainError, TrainerState, UpdateTotals, Updater,
-    ahead::Start,
     collect::Collection,
     eval::check_error_rate,
     evaluate,
     mini_batch::MiniBatch,
+    prefetch::Start,
     report::{Sampled, Updated},
     reward,
     samples::{leave_out, measure_change, measure_importance, samples_of},
@@ -60,14 +60,14 @@ pub struct Trainer<M: Module> {
     pub state: TrainerState,
     /// True if the weights are on the way from one step to the next: from a step's first update to its end,
     /// and after a device failed in between.
-    pub midway: bool,
+    pub mid_update: bool,
 }
 
 /// The way from completions to advantages.
 pub struct Task {
     /// The verifier, which scores a completion.
     pub verifier: Box<dyn Verifier>,
-    /// The scale, which gives the ends of the accuracy reward.
+    /// The scale, which gives the ends of the base reward.
     pub scale: RewardScale,
     /// The shapers of the reward, applied in order.
     pub shapers: Vec<Box<dyn RewardShaper>>,
@@ -100,22 +100,22 @@ pub struct TrainConfig {
     pub prompts_per_step: usize,
     /// The treatment of groups that the task's filter does not keep.
     pub dynamic: Dynamic,
-    /// The memory, which picks prompts that are not sampled because of their earlier groups.
-    pub memory: Option<Memory>,
+    /// The curriculum, which picks prompts that are not sampled because of their earlier groups.
+    pub curriculum: Option<Curriculum>,
     /// The largest number of rounds in a step, each of as many prompts as the step wants groups; 0 means no
     /// limit.
     pub max_rounds: usize,
     /// The action of a step if its rounds did not suffice.
     pub on_cap: OnCap,
     /// True if surplus groups are kept for the next step.
-    pub keep_surplus: bool,
+    pub carry_over: bool,
     /// The number of steps that the policy may be ahead of the weights that a step is sampled with, surplus
     /// groups aside: 0 or 1.
     pub max_staleness: u64,
     /// The last step that may be sampled before its turn.
     pub last_step: Step,
     /// The largest age of a surplus group, in steps, when it is used.
-    pub max_surplus_age: u64,
+    pub max_carry_over_age: u64,
     /// The number of completions per optimizer update.
     pub mini_batch: usize,
     /// The rule for the number of updates of a mini-batch; `None` means one update.
@@ -124,12 +124,12 @@ pub struct TrainConfig {
     pub sampling: Sampling,
     /// The cap of importance weights ([`Sample::weigh`]), if tokens are weighted. A weight is how much more
     /// likely the policy that the update starts from would have sampled the token than the policy that did.
-    /// The log-probabilities of the first policy are then computed anew before the update. This is for
+    /// The log-probabilities of the first policy are then computed again before the update. This is for
     /// engines whose numerics or weights differ from the trainer's.
-    pub importance_cap: Option<f64>,
+    pub tis_cap: Option<f64>,
     /// The smallest and the largest ratio between these two policies, as the geometric mean over a
     /// completion's tokens. Completions outside are left out. It only applies with a cap.
-    pub importance_range: Option<[f64; 2]>,
+    pub tis_mask: Option<[f64; 2]>,
     /// The source of the old policy's log-probabilities; with a cap they are recomputed.
     pub old_logprobs: OldLogprobs,
     /// The number of steps from one look at each token's ratio and entropy to the next
@@ -162,13 +162,13 @@ impl OldLogprobs {
 }
 
 impl TrainConfig {
-    /// Gives the number of sampling rounds after which a step goes on with the groups that it has. It is one
+    /// Gives the number of sampling rounds after which a step continues with the groups that it has. It is one
     /// if missing groups are meant to be missing: groups that were dropped, and, without dynamic sampling,
-    /// groups that the memory left out.
+    /// groups that the curriculum left out.
     pub fn rounds(&self) -> usize {
         match self.dynamic {
             Dynamic::Filter | Dynamic::Replace { .. } => self.max_rounds,
-            Dynamic::Off if self.memory.is_none() => self.max_rounds,
+            Dynamic::Off if self.curriculum.is_none() => self.max_rounds,
             Dynamic::Drop | Dynamic::Off => 1,
         }
     }
@@ -177,7 +177,7 @@ impl TrainConfig {
     pub(crate) fn wants_all(&self) -> bool {
         match self.dynamic {
             Dynamic::Filter | Dynamic::Replace { .. } => true,
-            Dynamic::Off => self.memory.is_none(),
+            Dynamic::Off => self.curriculum.is_none(),
             Dynamic::Drop => false,
         }
     }
@@ -240,8 +240,8 @@ pub struct StepReport {
     pub metrics: Metrics,
     /// Every group that was sampled, kept or not.
     pub groups: Vec<RewardedGroup>,
-    /// The fate of each group, by its draw.
-    pub fates: BTreeMap<u64, Fate>,
+    /// The status of each group, by its draw.
+    pub statuses: BTreeMap<u64, GroupStatus>,
     /// The completions that counted in an update, by the draws of their groups and their places in them. A
     /// group may be of an earlier step.
     pub trained: BTreeMap<(u64, usize), Trained>,
@@ -259,11 +259,11 @@ impl<M: PolicyModel> Trainer<M> {
     /// The state is then as it was after the previous step, except for the count of sampled completions. This
     /// count too is as it was if the run was told to end. This also holds if the cap ends the run without an error. If
     /// a device fails during the updates, or the step is interrupted there, the weights are between two steps, and
-    /// [`Trainer::midway`] is true.
+    /// [`Trainer::mid_update`] is true.
     pub fn step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
         let TrainerState { generated, skipped_in_a_row, loss_scale, .. } = self.state;
         let report = self.whole_step(observer);
-        if let (Err(error), false) = (&report, self.midway) {
+        if let (Err(error), false) = (&report, self.mid_update) {
             // The step will be done again, and its gradients count then.
             self.state.skipped_in_a_row = skipped_in_a_row;
             self.state.loss_scale = loss_scale;
@@ -293,43 +293,44 @@ impl<M: PolicyModel> Trainer<M> {
         }
         // ANCHOR: tour
         self.publish()?;
-        let (mut sampled, cursor) = match self.state.ahead.clone().filter(|it| it.step == step) {
-            Some(ahead) => {
-                self.state.generated += ahead.sampled.completions();
-                (ahead.sampled, ahead.cursor)
+        let (mut sampled, cursor) = match self.state.prefetched.clone().filter(|it| it.step == step)
+        {
+            Some(prefetched) => {
+                self.state.generated += prefetched.sampled.completions();
+                (prefetched.sampled, prefetched.cursor)
             }
             None => (self.sample_groups(step, observer)?, self.source.cursor()),
         };
-        self.bear(sampled.errors(), sampled.completions())?;
+        self.check_error_rate(sampled.errors(), sampled.completions())?;
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), began));
         }
-        let samples_ahead = self.config.max_staleness > 0 && step < self.config.last_step;
-        if !samples_ahead {
+        let prefetches = self.config.max_staleness > 0 && step < self.config.last_step;
+        if !prefetches {
             self.engine.sleep();
         }
         let (samples, measured) = self.samples(&sampled.kept)?;
         let tolerance = self.engine.tolerance();
         let trust = tolerance.map(|tolerance| Trust::new(tolerance, &sampled.kept, step));
-        let surplus = std::mem::take(&mut sampled.put_aside);
+        let carried_over = std::mem::take(&mut sampled.carried_over);
         let records = std::mem::take(&mut sampled.records);
-        let mut ahead = None;
-        let updated = if samples_ahead {
-            let (surplus, mut memory) = (surplus.clone(), self.state.memory.clone());
-            memory.extend(records.clone());
-            let start = Start { surplus, memory, cursor };
+        let mut prefetched = None;
+        let updated = if prefetches {
+            let (carried_over, mut history) = (carried_over.clone(), self.state.history.clone());
+            history.extend(records.clone());
+            let start = Start { carried_over, history, cursor };
             let updated;
-            (updated, ahead) = self.update_and_sample(step, samples, trust, start, observer);
+            (updated, prefetched) = self.update_and_prefetch(step, samples, trust, start, observer);
             updated?
         } else {
             self.update(step, samples, trust, observer)?
         };
         self.state.step = step;
-        self.state.surplus = surplus;
-        self.state.memory.extend(records);
+        self.state.carried_over = carried_over;
+        self.state.history.extend(records);
         self.state.cursor = cursor;
-        self.state.ahead = ahead;
-        self.midway = false;
+        self.state.prefetched = prefetched;
+        self.mid_update = false;
         // ANCHOR_END: tour
         // Completions of an older policy differ by more than rounding.
         let (mean, most) = staleness(&sampled.kept, step);
@@ -376,7 +377,7 @@ impl<M: PolicyModel> Trainer<M> {
     }
 
     /// Fails if too many of the completions have no verdict.
-    pub(crate) fn bear(&self, errors: u64, completions: u64) -> Result<(), TrainError> {
+    pub(crate) fn check_error_rate(&self, errors: u64, completions: u64) -> Result<(), TrainError> {
         check_error_rate(errors, completions, self.config.max_errors)
     }
 
@@ -388,7 +389,8 @@ impl<M: PolicyModel> Trainer<M> {
     ) -> Result<Sampled, TrainError> {
         let Trainer { policy, config, state, source, engine, task, seed, .. } = self;
         source.seek(state.cursor);
-        let mut collection = Collection::begin(config, &state.surplus, &state.memory, step, *seed);
+        let mut collection =
+            Collection::begin(config, &state.carried_over, &state.history, step, *seed);
         let vocab = policy.head().dims()[0];
         collection.run(engine.as_mut(), source.as_mut(), task, vocab, observer)?;
         let generated = collection.sampled.completions();
@@ -402,9 +404,9 @@ impl<M: PolicyModel> Trainer<M> {
     fn samples(&mut self, groups: &[RewardedGroup]) -> Result<(Vec<Sample>, Metrics), TrainError> {
         let mut samples = samples_of(groups, self.task.advantage.as_deref())?;
         let mut metrics = Metrics::default();
-        let cap = self.config.importance_cap;
+        let cap = self.config.tis_cap;
         if cap.is_some() || self.recomputes() {
-            let logprobs = self.within_room(&samples, |trainer| {
+            let logprobs = self.retry_on_oom(&samples, |trainer| {
                 trainer.updater.logprobs(&trainer.policy, &samples)
             })?;
             for (sample, logprobs) in samples.iter_mut().zip(logprobs) {
@@ -417,11 +419,11 @@ impl<M: PolicyModel> Trainer<M> {
         if let Some(cap) = cap {
             samples.iter_mut().for_each(|sample| sample.weigh(cap));
             measure_importance(&samples, cap, &mut metrics);
-            if let Some(range) = self.config.importance_range {
-                metrics.set("rollout/importance_masked", leave_out(&mut samples, range));
+            if let Some(range) = self.config.tis_mask {
+                metrics.set("rollout/tis_masked", leave_out(&mut samples, range));
             }
         }
-        let logprobs = self.within_room(&samples, |trainer| {
+        let logprobs = self.retry_on_oom(&samples, |trainer| {
             let reference = trainer.reference.as_ref();
             reference.map(|reference| trainer.updater.logprobs(reference, &samples)).transpose()
         })?;
@@ -432,7 +434,7 @@ impl<M: PolicyModel> Trainer<M> {
         Ok((samples, metrics))
     }
 
-    /// Tells whether log-probabilities are computed anew for the old policy, instead of taking those of the
+    /// Tells whether log-probabilities are computed again for the old policy, instead of taking those of the
     /// samples.
     fn recomputes(&self) -> bool {
         match self.config.old_logprobs {
@@ -517,14 +519,14 @@ impl<M: PolicyModel> Trainer<M> {
         let sampling = sampled.measure(&mut metrics);
         self.phrases.measure(&sampled.all, &mut metrics);
         let (update, skipped) = updated.measure(&mut metrics);
-        let whole_layers = self.updater.cut.whole_layers.min(self.policy.layers());
+        let whole_layers = self.updater.micro_batching.whole_layers.min(self.policy.layers());
         metrics.set("update/whole_layers", whole_layers as f64);
-        if self.config.memory.is_some() {
-            metrics.set("sampling/memory_prompts", self.state.memory.len() as f64);
+        if self.config.curriculum.is_some() {
+            metrics.set("sampling/curriculum_prompts", self.state.history.len() as f64);
         }
         metrics.set("time/step", began.elapsed().as_secs_f64());
-        let Sampled { all, fates, stop, .. } = sampled;
-        StepReport { sampling, update, metrics, groups: all, fates, trained, skipped, stop }
+        let Sampled { all, statuses, stop, .. } = sampled;
+        StepReport { sampling, update, metrics, groups: all, statuses, trained, skipped, stop }
     }
 }
 

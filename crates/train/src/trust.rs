@@ -74,7 +74,7 @@ struct Distance {
 impl Distance {
     fn new(index: usize, sample: &Sample, now: &[f32]) -> Self {
         let distance = |place: usize| {
-            let difference = f64::from(now[place]) - f64::from(sample.behaviour_logprobs[place]);
+            let difference = f64::from(now[place]) - f64::from(sample.rollout_logprobs[place]);
             if difference.is_nan() { f64::INFINITY } else { difference.abs() }
         };
         Distance { index, sum: sample.own().map(distance).sum(), tokens: sample.counted() }
@@ -158,7 +158,7 @@ mod tests {
         assert!(trust.refused(&[sample(0, 3, -1.2)], &now, false).is_empty());
         assert_eq!(trust.refused(&[sample(0, 3, -3.0)], &now, false), [0]);
         // A sample that does not count can't be refused.
-        let dead = Sample { live: false, ..sample(0, 3, -9998.0) };
+        let dead = Sample { in_loss: false, ..sample(0, 3, -9998.0) };
         assert!(trust.refused(&[dead], &[Vec::new()], false).is_empty());
     }
 }

@@ -10,24 +10,24 @@ use burn::{
 use firebrick_core::{Metrics, Trained};
 use firebrick_kernels::{sum_all, together};
 use firebrick_models::{
-    GradientSum, Loads, PolicyModel, head_backward, head_logprobs, head_record,
+    GradientSum, Loads, PolicyModel, head_backward, head_logprobs, head_logprobs_saving,
 };
 
 use crate::{
     Aggregation, Critic, Divisors, Interruption, Layout, LossInput, MicroBatch, Objective,
-    Optimizer, Others, Sample, StepOutcome, TrainError, ValueModel,
+    Optimizer, Replicas, Sample, StepOutcome, TrainError, ValueModel,
     batch::share_saved,
+    checkpointed_forward::{CheckpointedForward, at, finished, hidden_at},
     micro_batches,
     optim::read,
-    pass::{Pass, at, finished, hidden_at},
 };
 
 /// Turns samples into one optimizer step.
 pub struct Updater {
     /// The loss to minimise.
     pub objective: Objective,
-    /// The weight of the loss of experts' uneven loads ([`Loads::loss`]); 0 means no such loss. The loads are
-    /// counted over all tokens of the update, in one more forward pass through the policy. No prompt is
+    /// The weight of the load-balancing loss of experts ([`Loads::load_balancing_loss`]); 0 means no such loss. The
+    /// loads are counted over all tokens of the update, in one more forward pass through the policy. No prompt is
     /// shared then: each of its completions counts it, however the update is cut.
     pub router_aux_loss_coef: f64,
     /// A flag that is set from outside if the run is to end. The computation then ends with an error, before
@@ -37,21 +37,21 @@ pub struct Updater {
     pub aggregation: Aggregation,
     /// The divisor of one completion for [`Aggregation::Constant`], in tokens.
     pub constant_length: usize,
-    /// The factor of the loss on the way back; its gradient is divided by it at the end. So small parts of
-    /// the gradient are not lost in a format of few exponents. A power of two, or 1.
+    /// The factor of the loss in the backward pass; its gradient is divided by it at the end. So small parts of the
+    /// gradient are not lost in a format of few exponents. A power of two, or 1.
     pub loss_scale: f64,
     /// The temperature that the samples were drawn at.
     pub temperature: f64,
-    /// The way in which the work is cut.
-    pub cut: Cut,
+    /// How the work is split into micro-batches, and what is recomputed.
+    pub micro_batching: MicroBatching,
     /// The devices that compute the update beside the policy's.
-    pub others: Others,
+    pub replicas: Replicas,
 }
 
-/// The way in which an update is cut into pieces. It changes memory and speed, and the result by rounding at
-/// most. If matrices are multiplied in bfloat16, that is the rounding of bfloat16.
+/// How an update is split into micro-batches, and what its backward pass recomputes. It changes memory and speed, and
+/// the result by rounding at most. If matrices are multiplied in bfloat16, that is the rounding of bfloat16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct MicroBatching {
     /// The number of tokens per micro-batch, padding included if the policy does not pack: bounds
     /// activations.
     pub micro_batch_tokens: usize,
@@ -69,10 +69,10 @@ pub struct Cut {
     pub share_prompts: Option<bool>,
 }
 
-impl Default for Cut {
-    /// Cuts nothing, and keeps every layer whole.
+impl Default for MicroBatching {
+    /// Splits nothing, and keeps every layer whole.
     fn default() -> Self {
-        Cut {
+        MicroBatching {
             micro_batch_tokens: usize::MAX,
             logits: 1 << 24,
             waiting_logits: 1 << 24,
@@ -83,7 +83,7 @@ impl Default for Cut {
     }
 }
 
-impl Cut {
+impl MicroBatching {
     /// Gives the layout of the micro-batches of these samples.
     fn layout(&self, samples: &[Sample], packs: bool) -> Layout {
         let pays = || share_saved(samples, self.micro_batch_tokens) >= SHARING_PAYS;
@@ -176,7 +176,7 @@ impl Seen {
             trained.ratios = vec![0.0; sample.completion.len()];
             trained.entropies = trained.ratios.clone();
             for (place, (logprob, entropy)) in sample.own().zip(&mut numbers) {
-                trained.ratios[place] = (logprob - sample.behaviour_logprobs[place]).exp();
+                trained.ratios[place] = (logprob - sample.rollout_logprobs[place]).exp();
                 trained.entropies[place] = *entropy;
             }
         }
@@ -190,11 +190,11 @@ pub const LARGEST_CHANGE: &str = "loss/logprob_change_max";
 
 const TOTAL_LOSS: &str = "loss/total";
 
-/// The metric of [`Loads::loss`], before its weight.
+/// The metric of [`Loads::load_balancing_loss`], before its weight.
 pub const ROUTER_AUX_LOSS: &str = "loss/router_aux";
 
-/// The metric of [`Loads::fullest`].
-pub const FULLEST_EXPERT: &str = "experts/load_max";
+/// The metric of [`Loads::max_load`].
+pub const EXPERT_LOAD_MAX: &str = "experts/load_max";
 
 impl Updater {
     /// Makes one optimizer step over `samples`.
@@ -249,18 +249,18 @@ impl Updater {
         // completion that is filtered must not make the tokens of the others weigh more.
         divisors.constant = samples.len() as f64 * self.constant_length as f64;
         let balances = moves == Moves::Policy && self.router_aux_loss_coef != 0.0;
-        let layout = match self.cut.layout(samples, policy.packs()) {
+        let layout = match self.micro_batching.layout(samples, policy.packs()) {
             Layout::Shared if balances => Layout::Packed,
             layout => layout,
         };
         let loads = balances.then(|| self.loads(policy, samples, layout));
         let balanced = loads.as_ref().map(|loads| {
             let weight = self.router_aux_loss_coef * self.loss_scale;
-            policy.clone().balanced(loads, weight)
+            policy.clone().with_load_balancing(loads, weight)
         });
         let policy = balanced.as_ref().unwrap_or(policy);
         let shared = match layout {
-            Layout::Shared => share_saved(samples, self.cut.micro_batch_tokens),
+            Layout::Shared => share_saved(samples, self.micro_batching.micro_batch_tokens),
             Layout::Padded | Layout::Packed => 0.0,
         };
         // The loads of experts, and a critic, are on the policy's device alone.
@@ -271,7 +271,7 @@ impl Updater {
             true => self.share(policy, critic, &task, batches)?,
             false => {
                 let work = |policy: &M, batches| self.share(policy, None, &task, batches);
-                let mut shares = self.others.each(policy, samples, batches, work)?.into_iter();
+                let mut shares = self.replicas.each(policy, samples, batches, work)?.into_iter();
                 let own = shares.next().unwrap_or_default();
                 own.merged(policy, shares.collect())
             }
@@ -288,9 +288,10 @@ impl Updater {
         }
         if let Some(loads) = loads {
             let total = metrics.get(TOTAL_LOSS).unwrap_or(0.0);
-            metrics.set(TOTAL_LOSS, total + self.router_aux_loss_coef * loads.loss());
-            metrics.set(ROUTER_AUX_LOSS, loads.loss());
-            metrics.set(FULLEST_EXPERT, loads.fullest());
+            metrics
+                .set(TOTAL_LOSS, total + self.router_aux_loss_coef * loads.load_balancing_loss());
+            metrics.set(ROUTER_AUX_LOSS, loads.load_balancing_loss());
+            metrics.set(EXPERT_LOAD_MAX, loads.max_load());
         }
         Ok(UpdateReport {
             gradients: match self.loss_scale {
@@ -326,7 +327,7 @@ impl Updater {
                 // The critic comes before the policy's pass, so that its activations are gone when the
                 // policy's come.
                 if let Some(critic) = critic {
-                    add(sums, critic.on_own_trunk(&batch, &self.cut, of_critic));
+                    add(sums, critic.on_own_trunk(&batch, &self.micro_batching, of_critic));
                 }
                 self.micro_batch(policy, &plain, critic, task.moves, &batch, (gradients, of_critic))
             });
@@ -353,7 +354,7 @@ impl Updater {
     ) -> Result<Vec<Vec<f32>>, TrainError> {
         let logprobs = |policy: &M, hidden: Tensor<2>, batch: &MicroBatch| {
             let (head, temperature, logits) =
-                (policy.head().val(), self.temperature, self.cut.logits);
+                (policy.head().val(), self.temperature, self.micro_batching.logits);
             head_logprobs(&hidden, &head, &batch.labels, temperature, logits).logprobs
         };
         self.per_token(&policy.valid(), samples, false, logprobs)
@@ -397,11 +398,11 @@ impl Updater {
     /// Gives the indices of the samples of each micro-batch. Each of several devices gets at least one
     /// micro-batch, if there are as many samples.
     fn micro_batches(&self, samples: &[Sample], layout: Layout, alone: bool) -> Vec<Vec<usize>> {
-        let devices = if alone { 1 } else { self.others.count() };
+        let devices = if alone { 1 } else { self.replicas.count() };
         let all: usize = samples.iter().map(Sample::length).sum();
         let tokens = match devices {
-            1 => self.cut.micro_batch_tokens,
-            count => self.cut.micro_batch_tokens.min(all.div_ceil(count)),
+            1 => self.micro_batching.micro_batch_tokens,
+            count => self.micro_batching.micro_batch_tokens.min(all.div_ceil(count)),
         };
         micro_batches(samples, tokens, layout)
     }
@@ -431,7 +432,7 @@ impl Updater {
         number: impl Fn(&M, Tensor<2>, &MicroBatch) -> Tensor<1> + Sync,
     ) -> Result<Vec<Vec<f32>>, TrainError> {
         let divisors = Divisors::default();
-        let layout = self.cut.layout(samples, policy.packs());
+        let layout = self.micro_batching.layout(samples, policy.packs());
         let work = |policy: &M, batches: Vec<Vec<usize>>| {
             let device = policy.device();
             let policy = &together(&device, || policy.prepared());
@@ -450,7 +451,7 @@ impl Updater {
         let batches = self.micro_batches(samples, layout, alone);
         let found = match alone {
             true => vec![work(policy, batches)?],
-            false => self.others.each(policy, samples, batches, work)?,
+            false => self.replicas.each(policy, samples, batches, work)?,
         };
         let mut result = vec![Vec::new(); samples.len()];
         for (indices, values) in found.into_iter().flatten() {
@@ -484,9 +485,15 @@ impl Updater {
         (sum, of_critic): (&mut GradientSum, &mut GradientSum),
     ) -> (Parts, Tensor<1>, [Tensor<1>; 2]) {
         let context = policy.context(&batch.tokens);
-        // If the policy stands still, nothing is kept for the way back.
+        // If the policy stands still, nothing is kept for the backward pass.
         let pass = match moves {
-            Moves::Policy => Some(Pass::forward(policy, plain, &batch.tokens, &context, &self.cut)),
+            Moves::Policy => Some(CheckpointedForward::forward(
+                policy,
+                plain,
+                &batch.tokens,
+                &context,
+                &self.micro_batching,
+            )),
             Moves::Critic => None,
         };
         let (hidden, last) = match &pass {
@@ -500,13 +507,13 @@ impl Updater {
         let values = hidden.clone().inner();
         let judged = critic.and_then(|critic| critic.on_policy(&values, batch, of_critic));
         let head = plain.head().val();
-        let (temperature, logits) = (self.temperature, self.cut.logits);
+        let (temperature, logits) = (self.temperature, self.micro_batching.logits);
         let waiting = match moves {
-            Moves::Policy => self.cut.waiting_logits,
+            Moves::Policy => self.micro_batching.waiting_logits,
             Moves::Critic => 0,
         };
         let at_once = [logits, waiting];
-        let now = head_record(&values, &head, &batch.labels, temperature, at_once);
+        let now = head_logprobs_saving(&values, &head, &batch.labels, temperature, at_once);
 
         let numbers = [now.logprobs.clone(), now.entropy.clone()];
         let leaf =
@@ -549,9 +556,9 @@ impl Updater {
             let mut gradients = finish.sum().backward();
             sum.take(policy, &mut gradients);
             let d_last = last.grad_remove(&mut gradients).expect("a leaf that was gone through");
-            // The head leaves tensors as wide as some layers' inputs, which are dropped before the way back.
+            // The head leaves tensors as wide as some layers' inputs, which are dropped before the backward pass.
             drop((last, values, gradients));
-            pass.back(batch.spread(d_last), sum);
+            pass.backward(batch.spread(d_last), sum);
         }
 
         let mut parts = vec![

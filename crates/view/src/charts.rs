@@ -76,10 +76,10 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 section: "time-memory-and-evaluation",
             },
             Chart {
-                id: "accuracy",
-                title: "Accuracy in training",
+                id: "credit",
+                title: "Credit in training",
                 unit: "mean credit",
-                lines: &[("reward/accuracy", "accuracy")],
+                lines: &[("reward/credit", "credit")],
                 scale: Scale::Share,
                 about: "The credit of everything that was sampled. Groups teach most while it is between 0.2 and 0.8: near 0 \
                         and near 1 most groups have no spread.",
@@ -244,7 +244,7 @@ pub(crate) const HEADINGS: &[Heading] = &[
                     ("time/record", "waiting for the record"),
                 ],
                 scale: Scale::Linear,
-                about: "Judging goes on beside sampling, so the phases need not add up. The longest phase is the one to make \
+                about: "Judging overlaps with sampling, so the phases need not add up. The longest phase is the one to make \
                         faster.",
                 section: "time-memory-and-evaluation",
             },

@@ -86,7 +86,8 @@ fn paint(lines: &[Line], scale: Scale, label: &str) -> Result<Drawing, Box<dyn E
             if line.band.len() > 1 {
                 let upper = line.band.iter().map(|at| (at.0, at.2));
                 let lower = line.band.iter().rev().map(|at| (at.0, at.1));
-                let around: Vec<_> = upper.chain(lower).map(|(x, y)| (x, scale.of(y))).collect();
+                let around: Vec<_> =
+                    upper.chain(lower).map(|(x, y)| (x, scale.position(y))).collect();
                 chart.draw_series([Polygon::new(around, mark(BAND, line))])?;
             }
         }
@@ -112,7 +113,7 @@ fn paint(lines: &[Line], scale: Scale, label: &str) -> Result<Drawing, Box<dyn E
 const LARGEST: f64 = 1e300;
 
 impl Scale {
-    fn of(self, value: f64) -> f64 {
+    fn position(self, value: f64) -> f64 {
         // The difference of larger values need not be a finite number.
         let value = if value.abs() < LARGEST { value } else { f64::NAN };
         match self {
@@ -130,7 +131,7 @@ fn ranges(lines: &[Line], scale: Scale) -> (Range<f64>, Range<f64>) {
     let bounds = lines.iter().flat_map(|line| &line.band).flat_map(|&(_, low, high)| [low, high]);
     let values = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
     let values =
-        values.chain(bounds).map(|value| scale.of(value)).filter(|value| value.is_finite());
+        values.chain(bounds).map(|value| scale.position(value)).filter(|value| value.is_finite());
     let (least, most) = values
         .fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)));
     if least > most {
@@ -155,7 +156,7 @@ fn ranges(lines: &[Line], scale: Scale) -> (Range<f64>, Range<f64>) {
 
 /// Splits the points of a line at its gaps.
 fn pieces(line: &Line, scale: Scale) -> Vec<Vec<(f64, f64)>> {
-    let values = line.points.iter().map(|&(step, value)| (step, scale.of(value)));
+    let values = line.points.iter().map(|&(step, value)| (step, scale.position(value)));
     let values: Vec<_> = values.collect();
     let whole = values.split(|(_, value)| !value.is_finite());
     whole.filter(|piece| !piece.is_empty()).map(<[_]>::to_vec).collect()

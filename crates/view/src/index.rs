@@ -44,7 +44,7 @@ struct Names {
     sources: Vec<String>,
     finishes: Vec<String>,
     verdicts: Vec<String>,
-    fates: Vec<String>,
+    statuses: Vec<String>,
 }
 
 /// A prompt with its history: for each training step that sampled it, the numbers of right and of judged
@@ -66,7 +66,7 @@ struct Groups {
     /// 2⁵³.
     draw: Vec<String>,
     prompt: Vec<usize>,
-    fate: Vec<Option<usize>>,
+    status: Vec<Option<usize>>,
     spread: Vec<Option<f64>>,
 }
 
@@ -83,7 +83,7 @@ struct Rows {
 
 impl Index {
     /// Lists the completions of these runs.
-    pub(crate) fn of(runs: &[Run], id: u64) -> Result<Self, ViewError> {
+    pub(crate) fn of_runs(runs: &[Run], id: u64) -> Result<Self, ViewError> {
         let mut index = Index {
             runs: runs.iter().map(|run| run.name.clone()).collect(),
             names: Names::default(),
@@ -156,7 +156,7 @@ impl Index {
         let draw = if group.source == TRAIN { group.draw } else { group.prompt_id };
         self.groups.draw.push(draw.to_string());
         self.groups.prompt.push(prompt);
-        self.groups.fate.push(group.fate.map(|fate| place(&mut names.fates, &fate)));
+        self.groups.status.push(group.status.map(|status| place(&mut names.statuses, &status)));
         self.groups.spread.push(group.spread);
         for of in completions {
             let row = self.keys.len();

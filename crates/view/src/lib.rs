@@ -1,4 +1,4 @@
-//! Views of a run, made from its database alone: nothing is sampled or judged anew.
+//! Views of a run, made from its database alone: nothing is sampled or judged again.
 //!
 //! [`report`] makes one HTML file of curves and completions, and [`Watched`] serves the same page while the run
 //! goes. [`tensorboard`] and [`wandb`] write the numbers in files for other viewers.

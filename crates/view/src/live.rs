@@ -1,4 +1,4 @@
-//! The parts of the page of runs that change while the runs go on. A browser asks for them.
+//! The parts of the page of runs that change while the runs are active. A browser asks for them.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -73,7 +73,7 @@ impl Live {
         }))
     }
 
-    /// Returns a part of the page, made anew if the runs have gone on since it was made.
+    /// Returns a part of the page, made again if the runs have continued since it was made.
     fn kept(&mut self, part: &'static str) -> Result<Arc<str>, ViewError> {
         let version = format!("{} {}", self.version()?, self.rows()?);
         let made = self.made.iter().find(|made| made.part == part && made.version == version);
@@ -99,7 +99,7 @@ impl Live {
 
     fn index(&mut self) -> Result<String, ViewError> {
         self.next += 1;
-        let index = Index::of(&self.runs, self.next)?;
+        let index = Index::of_runs(&self.runs, self.next)?;
         let text = json(&index);
         self.indices.push_back(index);
         if self.indices.len() > INDICES {

@@ -26,7 +26,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/completions.js")
 );
 
-/// Makes a report of runs, laid over each other: one HTML file that needs nothing beside it.
+/// Makes a report of runs, laid over each other: one HTML file that needs no other file.
 ///
 /// `book` is the address of the book, to which charts and findings link. Without it there are no links.
 ///
@@ -34,7 +34,7 @@ const SCRIPT: &str = concat!(
 /// Fails if a run's record can't be read.
 pub fn report(mut runs: Vec<Run>, book: Option<&str>) -> Result<String, ViewError> {
     distinguish(&mut runs);
-    let index = Index::of(&runs, 0)?;
+    let index = Index::of_runs(&runs, 0)?;
     let mut data = embedded("index", &index)?;
     for number in 0..index.blocks() {
         if let Some(block) = index.block(&runs, number)? {

@@ -9,7 +9,7 @@ use std::{
 use firebrick::{
     Recipe, Step,
     diagnose::{Diagnosis, ENDED, diagnose},
-    reason, recipe_of_run,
+    is_done, reason, recipe_of_run,
     runs::{Store, recipe_text},
 };
 use firebrick_train::interval;
@@ -22,7 +22,7 @@ pub type Pieces = Box<dyn Fn(&[u32]) -> Vec<String> + Send>;
 /// A confidence interval: the number of prompts that it is for, and its two ends.
 type Interval = (usize, (f64, f64));
 
-/// A run to view, which may still go on.
+/// A run to view, which may still be running.
 pub struct Run {
     /// The run's name on the page.
     pub(crate) name: String,
@@ -108,7 +108,7 @@ impl Run {
         recipe_of_run(&self.folder).ok().map(|loaded| loaded.recipe)
     }
 
-    /// Returns the reason why the run's last process ended; `None` while the process goes on, or if it could not
+    /// Returns the reason why the run's last process ended; `None` while the process is running, or if it could not
     /// record a reason.
     pub(crate) fn ended(&self) -> Result<Option<String>, ViewError> {
         Ok(self.store.info(ENDED)?.filter(|why| !why.is_empty()))
@@ -116,15 +116,18 @@ impl Run {
 
     /// Says in words how far the run is.
     pub(crate) fn status(&self) -> Result<String, ViewError> {
-        let of = match self.settings() {
-            Some(recipe) => format!(" of {}", recipe.train.steps),
-            None => String::new(),
+        let train = self.settings().map(|recipe| recipe.train);
+        let of = train.as_ref().map_or_else(String::new, |train| format!(" of {}", train.steps));
+        let step = self.store.last_step()?;
+        let Some(why) = self.ended()? else { return Ok(format!("step {step}{of}")) };
+
+        let end = if is_done(&why) { "finished" } else { "stopped" };
+        let reached = train.and_then(|train| train.stop_at).filter(|_| why == "stop_at");
+        let reason = match reached {
+            Some(accuracy) => format!("held-out accuracy reached {accuracy}"),
+            None => reason(&why).to_owned(),
         };
-        let ended = match self.ended()? {
-            Some(why) => format!("; it ended: {}", reason(&why)),
-            None => String::new(),
-        };
-        Ok(format!("step {}{of}{ended}", self.store.last_step()?))
+        Ok(format!("{end} at step {step}{of}: {reason}"))
     }
 }
 

@@ -271,7 +271,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(request: &httparse::Request<'_, '_>) -> Self {
+    fn of_request(request: &httparse::Request<'_, '_>) -> Self {
         let target = request.path.unwrap_or_default();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let headers = request.headers.iter().map(|header| {
@@ -403,7 +403,9 @@ fn read(stream: &mut TcpStream) -> io::Result<Head> {
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(&head) {
             Ok(httparse::Status::Partial) => {}
-            Ok(httparse::Status::Complete(_)) => return Ok(Head::Asked(Asked::of(&request))),
+            Ok(httparse::Status::Complete(_)) => {
+                return Ok(Head::Asked(Asked::of_request(&request)));
+            }
             Err(_) => return Ok(Head::Nonsense),
         }
     }
@@ -483,7 +485,7 @@ mod tests {
         stream
     }
 
-    fn whole(mut stream: TcpStream) -> String {
+    fn read_response(mut stream: TcpStream) -> String {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -515,12 +517,12 @@ mod tests {
                 let begun = Instant::now();
                 let silent: Vec<_> =
                     (0..300).map(|_| TcpStream::connect(watched.address)).collect();
-                assert!(whole(ask(&watched, "state")).starts_with("HTTP/1.1 200"));
+                assert!(read_response(ask(&watched, "state")).starts_with("HTTP/1.1 200"));
                 assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
                 drop(silent);
             }
             // A client that reads gets everything.
-            assert!(whole(ask(&watched, "index")).len() > 30 << 20);
+            assert!(read_response(ask(&watched, "index")).len() > 30 << 20);
             drop((slow, end));
         });
     }

@@ -91,8 +91,8 @@ pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, Checkpoi
         };
         let shapes = ([*rank, inputs], [outputs, *rank]);
         let values = (
-            layout::turned(read(a, shapes.0)?, shapes.0),
-            layout::turned(read(b, shapes.1)?, shapes.1),
+            layout::transposed(read(a, shapes.0)?, shapes.0),
+            layout::transposed(read(b, shapes.1)?, shapes.1),
         );
         let adapter = Adapter::new([inputs, *rank, outputs], *scale, values, device);
         Ok::<_, CheckpointError>(Some(adapter))
@@ -127,7 +127,7 @@ pub fn save_adapter(
     save::write_adapter(decoder, &lora.modules_to_save, &folder.join(TENSORS))
 }
 
-/// The tensors of an adapter and their places beside a model, checked.
+/// The tensors of an adapter, matched to a model's projections and checked.
 struct Planned {
     lora: Lora,
     file: TensorFile,
@@ -193,7 +193,7 @@ impl Planned {
         }
         if pairs.is_empty() && whole.is_empty() {
             return Err(of_config(
-                "it selects none of the tensors beside it, so the adapter does nothing: is target_modules, \
+                "it selects none of the tensors next to it, so the adapter does nothing: is target_modules, \
                  exclude_modules or layers_to_transform that of another adapter?"
                     .into(),
             ));
@@ -217,7 +217,7 @@ fn open(folder: &Path) -> Result<(Lora, TensorFile, Keys), CheckpointError> {
     let keys = Keys::of(&file)?;
     lora.targets = keys.targets();
     if let Some(selection) = &mut lora.selection {
-        selection.place = keys.place;
+        selection.text_prefix = keys.text_prefix;
     }
     Ok((lora, file, keys))
 }

@@ -43,7 +43,7 @@ pub enum CheckpointError {
     Json {
         /// The file.
         path: PathBuf,
-        /// The place and the cause.
+        /// The line, the column and the cause.
         source: serde_json::Error,
     },
     /// A JSON file is larger than any file of a model.
@@ -80,7 +80,7 @@ pub enum CheckpointError {
         problem: String,
     },
     /// The index of the shards and the shards contradict each other.
-    #[error("{path} does not list the shards beside it: {problem}; download the folder again")]
+    #[error("{path} does not list the shards next to it: {problem}; download the folder again")]
     Index {
         /// The index file.
         path: PathBuf,

@@ -83,7 +83,7 @@ impl TensorFile {
         self.header.offset_keys()
     }
 
-    /// Returns the type, shape and place of a tensor.
+    /// Returns the type, shape and offsets of a tensor.
     pub(super) fn info(&self, name: &str) -> Option<&TensorInfo> {
         self.header.info(name)
     }

@@ -72,7 +72,7 @@ impl Shards {
         self.home.keys().map(String::as_str)
     }
 
-    /// Returns the file of a tensor, and its type, shape and place.
+    /// Returns the file of a tensor, and its type, shape and offsets.
     pub(super) fn find(&self, name: &str) -> Option<(&TensorFile, &TensorInfo)> {
         let (file, name) = self.home.get(name)?;
         let file = &self.files[*file];

@@ -68,21 +68,21 @@ pub(super) fn inputs(config: &DecoderConfig, path: &str) -> usize {
 
 /// Makes the values of a parameter of `shape` from the values of its [`pieces`], which follow one another.
 pub(super) fn from_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
-    if is_turned(path, shape) { transpose(&values, shape[1], shape[0]) } else { values }
+    if is_transposed(path, shape) { transpose(&values, shape[1], shape[0]) } else { values }
 }
 
 /// Undoes [`from_checkpoint`].
 pub(super) fn to_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
-    if is_turned(path, shape) { transpose(&values, shape[0], shape[1]) } else { values }
+    if is_transposed(path, shape) { transpose(&values, shape[0], shape[1]) } else { values }
 }
 
 /// Tells whether a parameter's values lie in another order in a checkpoint.
-pub(super) fn is_turned(path: &str, shape: &[usize]) -> bool {
+pub(super) fn is_transposed(path: &str, shape: &[usize]) -> bool {
     shape.len() == 2 && !is_lookup(path)
 }
 
 /// Transposes a matrix of `shape` `[rows, columns]`.
-pub(super) fn turned(values: Vec<f32>, [rows, columns]: [usize; 2]) -> Vec<f32> {
+pub(super) fn transposed(values: Vec<f32>, [rows, columns]: [usize; 2]) -> Vec<f32> {
     transpose(&values, rows, columns)
 }
 
@@ -96,15 +96,15 @@ fn is_lookup(path: &str) -> bool {
 fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     // A few rows go at a time, so that the numbers for the next column are still in the cache.
     const TOGETHER: usize = 32;
-    let mut turned = vec![0.0; values.len()];
+    let mut transposed = vec![0.0; values.len()];
     for first in (0..rows).step_by(TOGETHER) {
         for column in 0..columns {
             for row in first..rows.min(first + TOGETHER) {
-                turned[column * rows + row] = values[row * columns + column];
+                transposed[column * rows + row] = values[row * columns + column];
             }
         }
     }
-    turned
+    transposed
 }
 
 #[cfg(test)]
@@ -112,12 +112,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_matrix_turned_twice_is_itself() {
+    fn a_matrix_transposed_twice_is_itself() {
         let (rows, columns) = (67, 3);
         let values: Vec<f32> = (0..rows * columns).map(|value| value as f32).collect();
-        let turned = transpose(&values, rows, columns);
-        assert_eq!(turned[..2], [0.0, 3.0]);
-        assert_eq!(turned[rows * 2 + 40], values[40 * columns + 2]);
-        assert_eq!(transpose(&turned, columns, rows), values);
+        let transposed = transpose(&values, rows, columns);
+        assert_eq!(transposed[..2], [0.0, 3.0]);
+        assert_eq!(transposed[rows * 2 + 40], values[40 * columns + 2]);
+        assert_eq!(transpose(&transposed, columns, rows), values);
     }
 }

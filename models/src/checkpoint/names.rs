@@ -11,7 +11,9 @@ use super::{
     read::load_config,
     tensors::Tensors,
 };
-use crate::{Decoder, DecoderConfig, DeltaSizes, ExpertSizes, LayerKind, init::ParameterSource};
+use crate::{
+    Decoder, DecoderConfig, ExpertSizes, GatedDeltaSizes, LayerKind, init::ParameterSource,
+};
 
 /// Lists the tensors of a model folder that its model does not read, by name. It reads no weights.
 ///
@@ -67,7 +69,7 @@ struct Names {
     layers: Vec<usize>,
 }
 
-/// Names, each with the tensor's place in the order of reading and its shape.
+/// Names, each with the tensor's index in the order of reading and its shape.
 type Parts = BTreeMap<String, (usize, Vec<usize>)>;
 
 impl Names {
@@ -92,7 +94,7 @@ impl Names {
             intermediate_size: 1,
             kinds: names.kinds.iter().map(|(kind, _)| *kind).collect(),
             experts: config.experts.map(|experts| ExpertSizes { inner: 1, ..experts }),
-            delta: config.delta.map(|_| DeltaSizes {
+            delta: config.delta.map(|_| GatedDeltaSizes {
                 key_heads: 1,
                 value_heads: 1,
                 key_dim: 1,

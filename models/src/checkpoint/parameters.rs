@@ -105,7 +105,7 @@ pub fn load_parameters<M: Module>(
             "has {name:?}, which this model lacks: it is the file of another model"
         )));
     }
-    let mut reader = Reader { file: &file, set, place: Vec::new(), failed: None };
+    let mut reader = Reader { file: &file, set, path: Vec::new(), failed: None };
     let module = module.map(&mut reader);
     match reader.failed {
         None => Ok(module),
@@ -119,14 +119,14 @@ const DTYPE: WeightDtype = WeightDtype::F32;
 struct Reader<'a> {
     file: &'a TensorFile,
     set: ParameterSet,
-    place: Vec<String>,
+    path: Vec<String>,
     failed: Option<CheckpointError>,
 }
 
 impl Reader<'_> {
-    /// Reads the values of the parameter at the reader's place.
+    /// Reads the values of the parameter at the reader's path.
     fn values(&self, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
-        let name = self.place.join(".");
+        let name = self.path.join(".");
         let wrong = |problem| {
             let path: PathBuf = self.file.path().to_owned();
             CheckpointError::Parameters { path, problem }
@@ -172,10 +172,10 @@ impl ModuleMapper for Reader<'_> {
     }
 
     fn enter_module(&mut self, name: &str, _: &str) {
-        self.place.push(name.to_owned());
+        self.path.push(name.to_owned());
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.place.pop();
+        self.path.pop();
     }
 }

@@ -1,9 +1,9 @@
-//! The text part of a model that also sees pictures: its place in `config.json`, and its tensors' names. Such a
-//! model is read as its text part alone, which is a model of a known family.
+//! The text part of a model that also sees pictures: its part of `config.json`, and its tensors' names. Such a model is
+//! read as its text part alone, which is a model of a known family.
 
 use serde_json::{Map, Value, json};
 
-use crate::{Family, names::TextPlace};
+use crate::{Family, names::TextPrefix};
 
 /// The model types whose text part computes the same as the family beside the type, and whether the head is the
 /// embedding if the file is silent. That may differ from the default of the text part by itself.
@@ -96,21 +96,21 @@ const SHARED: [&str; 7] = [
 /// Returns where `AutoModelForCausalLM` of `transformers` 5 has the text model of a folder with this `config.json`.
 /// For Qwen3.5 it makes the text model alone. For Gemma 3 it makes the whole model, as it would for Mistral 3 if it
 /// knew that type; there only `AutoModelForImageTextToText` does.
-pub(super) fn place(fields: &Map<String, Value>) -> TextPlace {
+pub(super) fn text_prefix(fields: &Map<String, Value>) -> TextPrefix {
     match fields.get("model_type").and_then(Value::as_str) {
-        Some("gemma3" | "mistral3") => TextPlace::Within,
-        _ => TextPlace::Alone,
+        Some("gemma3" | "mistral3") => TextPrefix::Within,
+        _ => TextPrefix::Alone,
     }
 }
 
-/// Returns where the class keeps the text model that has a module of this name. `None` if the name is of no part of
-/// a language model that the class keeps at a place of its own.
-pub(super) fn place_of(name: &str) -> Option<TextPlace> {
+/// Returns where the class keeps the text model that has a module of this name. `None` if the name is of no part of a
+/// language model that the class keeps under a name of its own.
+pub(super) fn text_prefix_of(name: &str) -> Option<TextPrefix> {
     let begins = |prefix: &str| name.starts_with(prefix);
     match () {
-        () if begins("model.language_model.") => Some(TextPlace::Within),
-        () if begins("language_model.") => Some(TextPlace::Around),
-        () if begins("model.") => Some(TextPlace::Alone),
+        () if begins("model.language_model.") => Some(TextPrefix::Within),
+        () if begins("language_model.") => Some(TextPrefix::Around),
+        () if begins("model.") => Some(TextPrefix::Alone),
         () => None,
     }
 }

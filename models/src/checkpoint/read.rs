@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{CheckpointError, head, json, layout, names, pictures, tensors::Tensors};
 use crate::{
     Base, ConfigError, Decoder, DecoderConfig, Family, RopeScaling, init::ParameterSource,
-    layout::not_implemented, names::TextPlace,
+    layout::not_implemented, names::TextPrefix,
 };
 
 /// A model that was read, and what is unusual about it.
@@ -42,12 +42,12 @@ pub fn load(folder: &Path, device: &Device) -> Result<Decoder, CheckpointError> 
 /// # Errors
 /// As for [`load`].
 pub fn load_noting(folder: &Path, base: Base, device: &Device) -> Result<Loaded, CheckpointError> {
-    let (config, _, place) = read_config(folder)?;
+    let (config, _, prefix) = read_config(folder)?;
     let tensors = head::open(folder, &config)?;
     let unread = names::check(&tensors, &config)?;
     let mut weights = Weights { tensors, config: &config, base, nonfinite: Vec::new() };
     let mut decoder = Decoder::from_source(&config, &mut weights, device)?;
-    decoder.set_place(place);
+    decoder.set_text_prefix(prefix);
     Ok(Loaded { decoder, nonfinite: weights.nonfinite, unread })
 }
 
@@ -64,10 +64,10 @@ pub fn load_config(folder: &Path) -> Result<(DecoderConfig, Value), CheckpointEr
 }
 
 /// Does [`load_config`], and tells where `transformers` keeps the text model of such a folder.
-fn read_config(folder: &Path) -> Result<(DecoderConfig, Value, TextPlace), CheckpointError> {
+fn read_config(folder: &Path) -> Result<(DecoderConfig, Value, TextPrefix), CheckpointError> {
     let path = folder.join("config.json");
     let fields = json::read(&path, json::CONFIG)?;
-    let place = pictures::place(&fields);
+    let prefix = pictures::text_prefix(&fields);
     let mut fields = pictures::text_part(fields);
     let mut config = DecoderConfig::from_json(&fields)
         .map_err(|source| CheckpointError::Config { path, source })?;
@@ -75,7 +75,7 @@ fn read_config(folder: &Path) -> Result<(DecoderConfig, Value, TextPlace), Check
         config.tied = false;
         fields.insert("tie_word_embeddings".into(), false.into());
     }
-    Ok((config, Value::Object(fields), place))
+    Ok((config, Value::Object(fields), prefix))
 }
 
 /// The parts of a model that gives a text one score.

@@ -109,7 +109,7 @@ pub(super) fn write_adapter(
     let mut parameters = parameters(decoder);
     let named = |name: String| {
         let own = name.strip_prefix(names::OF_PEFT).unwrap_or(&name);
-        format!("{}{}", names::OF_PEFT, decoder.place().name(own))
+        format!("{}{}", names::OF_PEFT, decoder.text_prefix().name(own))
     };
     let config = decoder.config();
     parameters.retain(|parameter| {
@@ -198,7 +198,7 @@ pub(super) fn read(parameter: &Parameter, part: Range<usize>) -> Result<Vec<f32>
 impl<'a> Values<'a> {
     fn new(parameters: &'a [Parameter]) -> Self {
         let parts = |parameter: &'a Parameter| {
-            let whole = layout::is_turned(&parameter.path, &parameter.shape);
+            let whole = layout::is_transposed(&parameter.path, &parameter.shape);
             parts(parameter, if whole { usize::MAX } else { PART })
         };
         let parts: Vec<_> = parameters.iter().flat_map(parts).collect();
@@ -233,16 +233,16 @@ fn write_tensors(
 ) -> Result<(), CheckpointError> {
     let failed = |source| CheckpointError::Write { path: path.to_owned(), source };
     write_whole(path, |file| {
-        let (header, places) = header(tensors);
+        let (header, offsets) = header(tensors);
         file.write_all(&header).map_err(failed)?;
         let (mut bytes, mut end) = (Vec::new(), 0);
-        for (tensor, place) in tensors.iter().zip(places) {
+        for (tensor, offset) in tensors.iter().zip(offsets) {
             let dtype = tensor.dtype;
             // The values come in the order of the model, and tensors of several formats lie in another one.
-            if place != end {
-                file.seek(SeekFrom::Start((header.len() + place) as u64)).map_err(failed)?;
+            if offset != end {
+                file.seek(SeekFrom::Start((header.len() + offset) as u64)).map_err(failed)?;
             }
-            end = place + tensor.bytes();
+            end = offset + tensor.bytes();
 
             let mut rest = tensor.count();
             while rest > 0 {
@@ -262,19 +262,19 @@ fn write_tensors(
     })
 }
 
-/// Makes the header of a safetensors file, with its length before it. Also returns the place of each tensor behind it.
+/// Makes the header of a safetensors file, with its length before it. Also returns the offset of each tensor behind it.
 ///
 /// The header is filled up to a multiple of eight bytes, and tensors with the longest values come first. So every value
 /// is aligned, which PyTorch asks for: it does not open a file in which it is not.
 pub(super) fn header(tensors: &[Planned]) -> (Vec<u8>, Vec<usize>) {
     let mut order: Vec<usize> = (0..tensors.len()).collect();
     order.sort_by_key(|&tensor| Reverse(tensors[tensor].dtype.bytes()));
-    let (mut end, mut places) = (0, vec![0; tensors.len()]);
-    let place = |number: usize| {
+    let (mut end, mut offsets) = (0, vec![0; tensors.len()]);
+    let placed = |number: usize| {
         let tensor = &tensors[number];
         let begin = end;
         end += tensor.bytes();
-        places[number] = begin;
+        offsets[number] = begin;
         let info = TensorInfo {
             dtype: tensor.dtype.in_file(),
             shape: tensor.shape.clone(),
@@ -282,14 +282,14 @@ pub(super) fn header(tensors: &[Planned]) -> (Vec<u8>, Vec<usize>) {
         };
         (tensor.name.clone(), info)
     };
-    let infos = order.into_iter().map(place).collect();
+    let infos = order.into_iter().map(placed).collect();
 
     // transformers refuses a file without this field.
     let metadata = [("format".to_owned(), "pt".to_owned())].into();
     let header = Metadata::new(Some(metadata), infos).expect("each begins where the last one ends");
     let mut json = serde_json::to_vec(&header).expect("its keys are texts");
     json.resize(json.len().next_multiple_of(8), b' ');
-    ([&(json.len() as u64).to_le_bytes(), json.as_slice()].concat(), places)
+    ([&(json.len() as u64).to_le_bytes(), json.as_slice()].concat(), offsets)
 }
 
 /// Sets the dtype in `config`, under the name or names that are there: `torch_dtype` until transformers 4, `dtype`
@@ -359,12 +359,12 @@ mod tests {
             dtype,
         };
         // Three values in bf16 have six bytes, behind which no value in f32 may lie.
-        let (_, places) = header(&[
+        let (_, offsets) = header(&[
             tensor("a", 3, WeightDtype::BF16),
             tensor("b", 5, WeightDtype::F32),
             tensor("c", 1, WeightDtype::F16),
             tensor("d", 2, WeightDtype::F32),
         ]);
-        assert_eq!(places, [28, 0, 34, 20]);
+        assert_eq!(offsets, [28, 0, 34, 20]);
     }
 }

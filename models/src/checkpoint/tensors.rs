@@ -40,7 +40,7 @@ impl Tensors {
         }
     }
 
-    /// Describes a tensor and its place.
+    /// Describes a tensor and its bytes in the file.
     pub(super) fn info(&self, name: &str) -> Option<TensorInfo> {
         match self {
             Tensors::Folder(shards) => {

@@ -41,7 +41,7 @@ pub struct ModelVerifier {
     conversation: Box<Conversation>,
     transform: Transform,
     threshold: f32,
-    told: AtomicBool,
+    warned: AtomicBool,
     on_failure: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -60,7 +60,7 @@ impl ModelVerifier {
             conversation,
             transform,
             threshold,
-            told: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
             on_failure: Box::new(on_failure),
         }
     }
@@ -90,7 +90,7 @@ impl ModelVerifier {
     }
 
     fn failed(&self, reason: &str) -> Score {
-        if !self.told.swap(true, Ordering::Relaxed) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
             (self.on_failure)(&format!(
                 "a completion cannot be scored: {reason}; its verdict is an error, as that of any \
                  further one (reward/error counts them)"

@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use firebrick_core::{Completion, Detokenizer, FinishReason, Prompt, Seed, TokenId};
 use firebrick_models::{Decoder, load, load_adapter};
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
-use firebrick_train::{Aggregation, CrossEntropy, Cut, Objective, Sample, Updater};
+use firebrick_train::{Aggregation, CrossEntropy, MicroBatching, Objective, Sample, Updater};
 
 use crate::{StubModel, Wanted, Written};
 
@@ -89,7 +89,7 @@ impl StubModel for Served {
 
     fn score(&mut self, tokens: &[TokenId]) -> Vec<f32> {
         let updater = Updater {
-            others: Default::default(),
+            replicas: Default::default(),
             loss_scale: 1.0,
             router_aux_loss_coef: 0.0,
             interrupted: Default::default(),
@@ -97,7 +97,7 @@ impl StubModel for Served {
             aggregation: Aggregation::TokenMean,
             constant_length: 1,
             temperature: 1.0,
-            cut: Cut::default(),
+            micro_batching: MicroBatching::default(),
         };
         let (first, others) = tokens.split_at(1);
         let unknown = vec![0.0; others.len()];

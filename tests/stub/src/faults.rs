@@ -31,7 +31,7 @@ pub enum Fault {
     NotANumber,
     /// A log-probability is above 0.
     Positive,
-    /// It goes on behind a stop token.
+    /// It continues behind a stop token.
     PastTheEnd,
     /// Its answer is no JSON.
     Nonsense,

@@ -18,7 +18,7 @@ pub(crate) struct Reply<'a> {
     pub(crate) body: String,
     pub(crate) fault: Option<Fault>,
     /// The group that it is for. A whole answer has left the count before it is sent: who has read it may ask
-    /// for the next group sooner than this thread goes on.
+    /// for the next group sooner than this thread continues.
     pub(crate) counted: Option<Counted<'a>>,
 }
 

@@ -15,7 +15,7 @@ use firebrick::{
 };
 
 // ANCHOR: sampler
-/// A line to the child: its number, a model folder, and the request. The child reads a new folder anew, and
+/// A line to the child: its number, a model folder, and the request. The child reads a new folder again, and
 /// answers with a line of the number and the completions.
 type Line = (u64, PathBuf, GroupRequest);
 
@@ -140,8 +140,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tokenizer = Tokenizer::characters("0123456789+=,;")?;
     let engine = Elsewhere { command, child: None, tokenizer, weights: None, asked: [].into() };
     let session = Session::new(recipe).name("elsewhere").engine(engine).settings(|recipe| {
-        recipe.loss.importance_cap = Some(2.0); // The child may compute otherwise.
-        (recipe.warmup.steps, recipe.train.steps) = (100, 5);
+        recipe.loss.tis_cap = Some(2.0); // The child may compute otherwise.
+        (recipe.sft.steps, recipe.train.steps) = (100, 5);
     });
     println!("{:?}", session.run()?.heldout);
     Ok(())

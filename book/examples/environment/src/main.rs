@@ -23,12 +23,12 @@ impl Environment for Distance {
 struct Hidden(i64);
 
 impl Episode for Hidden {
-    fn step(&mut self, said: &str) -> std::result::Result<Reply, EnvironmentFailed> {
+    fn step(&mut self, action: &str) -> std::result::Result<Reply, EnvironmentFailed> {
         // A word that is no digit is a move too: it is as far off as can be.
-        let distance = said.parse::<i64>().map_or(9, |guess| (guess - self.0).abs());
+        let distance = action.parse::<i64>().map_or(9, |guess| (guess - self.0).abs());
         Ok(match distance {
             0 => Reply::over("=", 1.0),
-            _ => Reply::heard(distance.to_string()),
+            _ => Reply::observation(distance.to_string()),
         })
     }
 }
@@ -57,9 +57,9 @@ mod tests {
     fn the_game_says_the_distance() {
         let mut episode =
             Distance.begin(&Prompt { reference: "7".into(), ..Prompt::default() }).unwrap();
-        let said: Vec<Reply> = ["0", "x", "9", "7"].map(|said| episode.step(said).unwrap()).into();
+        let replies: Vec<Reply> = ["0", "x", "9", "7"].map(|action| episode.step(action).unwrap()).into();
         let expected =
-            [Reply::heard("7"), Reply::heard("9"), Reply::heard("2"), Reply::over("=", 1.0)];
-        assert_eq!(said, expected);
+            [Reply::observation("7"), Reply::observation("9"), Reply::observation("2"), Reply::over("=", 1.0)];
+        assert_eq!(replies, expected);
     }
 }

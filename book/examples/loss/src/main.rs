@@ -38,9 +38,9 @@ struct Baseline;
 
 impl AdvantageEstimator for Baseline {
     fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
-        let rewards: Vec<f32> = groups.iter().flat_map(RewardedGroup::shaped).collect();
+        let rewards: Vec<f32> = groups.iter().flat_map(RewardedGroup::shaped_rewards).collect();
         let mean = rewards.iter().sum::<f32>() / rewards.len().max(1) as f32;
-        let of_group = |group: &RewardedGroup| group.shaped().map(|reward| reward - mean).collect();
+        let of_group = |group: &RewardedGroup| group.shaped_rewards().map(|reward| reward - mean).collect();
         groups.iter().map(|group| Advantages::PerCompletion(of_group(group))).collect()
     }
 }
@@ -55,7 +55,7 @@ fn session(runs: &Path) -> Result<Session> {
 
 fn main() -> Result<()> {
     let heldout = session(Path::new("runs"))?.run()?.heldout;
-    println!("held-out accuracy after the warm-up {:?}", heldout.after_warmup);
+    println!("held-out accuracy after SFT {:?}", heldout.after_sft);
     println!("                  after REINFORCE   {:?}", heldout.r#final);
     Ok(())
 }
@@ -70,7 +70,7 @@ mod tests {
     fn an_advantage_is_the_reward_above_the_mean_of_the_step() {
         let group = |rewards: [f32; 2]| {
             let reward =
-                |shaped| Reward { score: Score::wrong(""), accuracy: shaped, shaped, live: true };
+                |reward| Reward { score: Score::wrong(""), base_reward: reward, reward, in_loss: true };
             let completions = vec![Completion::of_text(""); 2];
             let group = Group { prompt: Prompt::default(), completions, step: 0, draw: 0 };
             RewardedGroup { group, rewards: rewards.map(reward).to_vec() }

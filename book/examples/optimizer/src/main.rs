@@ -1,4 +1,4 @@
-//! An optimizer of one's own, Lion, with a schedule of one's own. A resumed run goes on from its state.
+//! An optimizer of one's own, Lion, with a schedule of one's own. A resumed run continues from its state.
 
 use std::{error::Error, fs, io, path::Path};
 
@@ -66,14 +66,14 @@ impl LrSchedule for InverseRoot {
 // ANCHOR_END: schedule
 
 // ANCHOR: main
-/// Runs up to step `steps`. With `resume` it goes on from where the run of that name ended.
+/// Runs up to step `steps`. With `resume` it continues from where the run of that name ended.
 fn train(runs: &Path, name: &str, steps: u64, resume: bool) -> Result<Summary> {
     let recipe = Recipe::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../addition.toml"))?;
     let session =
         Session::new(recipe).name(name).runs(runs).resume(resume).optimizer(Lion::default());
     let session = session.schedule(InverseRoot(1e-4)).settings(|recipe| {
-        (recipe.warmup.steps, recipe.warmup.lr) = (40, 1e-3);
-        (recipe.train.steps, recipe.warmup.stop_at) = (steps, None);
+        (recipe.sft.steps, recipe.sft.lr) = (40, 1e-3);
+        (recipe.train.steps, recipe.sft.stop_at) = (steps, None);
         recipe.sampling.dynamic = firebrick::recipe::Dynamic::Off;
     });
     session.run()

@@ -126,14 +126,14 @@ pub fn train(runs: &Path, seed: u64, steps: u64, resume: bool) -> Result<Summary
     let preparation = Preparation::new(&tokenizer, &format);
     let problems = task.train(Seed::run(seed), 5_000)?;
     let heldout = preparation.prompts(&task.heldout(500)?)?.0;
-    let worked = preparation.worked_examples(&problems)?.0;
+    let sft_examples = preparation.sft_examples(&problems)?.0;
     let source = Prompts::new(preparation.prompts(&problems)?.0, Seed::run(seed))?;
     let policy = Recurrent::new(tokenizer.rows(), seed, &Device::flex().autodiff());
     let session = Session::builder(policy, tokenizer, source, Integer { marker: Some(";".into()) });
-    let session = session.heldout(heldout).worked(worked).runs(runs).resume(resume);
+    let session = session.heldout(heldout).sft_examples(sft_examples).runs(runs).resume(resume);
     let session = session.name(format!("seed-{seed}")).settings(|recipe| {
         (recipe.seed, recipe.train.steps, recipe.optim.lr) = (seed, steps, 3e-4);
-        (recipe.warmup.steps, recipe.warmup.lr, recipe.warmup.stop_at) = (400, 4e-3, Some(0.3));
+        (recipe.sft.steps, recipe.sft.lr, recipe.sft.stop_at) = (400, 4e-3, Some(0.3));
         (recipe.rollout.group_size, recipe.rollout.max_completion_tokens) = (8, 32);
     });
     session.run()

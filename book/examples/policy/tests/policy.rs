@@ -59,7 +59,7 @@ fn it_learns_and_a_resumed_run_ends_as_one_that_was_not_ended() {
         }
         let run = train(place.path(), 1, 3, first.is_some()).unwrap();
         let weights = run.checkpoint.unwrap().join("policy.safetensors");
-        (fs::read(weights).unwrap(), run.heldout.after_warmup)
+        (fs::read(weights).unwrap(), run.heldout.after_sft)
     };
     let (whole, accuracy) = ended(None);
     assert!(accuracy.unwrap() > 0.3, "{accuracy:?}");

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use firebrick::{
-    Prompt, PromptSource, Result, Seed, Session, Summary, TokenId, WorkedExample,
+    Prompt, PromptSource, Result, Seed, Session, Summary, TokenId, SftExample,
     burn::tensor::Device,
     data::Tokenizer,
     models::{Decoder, DecoderConfig, Family, Sizes, random},
@@ -55,10 +55,10 @@ impl Digits {
         Prompt { id: number, text, tokens, reference, ..Prompt::default() }
     }
 
-    fn worked(&self, number: u64) -> WorkedExample {
+    fn sft_example(&self, number: u64) -> SftExample {
         let Prompt { tokens, reference, .. } = self.prompt(number);
         let completion = [self.encode(&reference), vec![self.tokenizer.eos()]].concat();
-        WorkedExample::new(tokens, completion)
+        SftExample::new(tokens, completion)
     }
 
     fn encode(&self, text: &str) -> Vec<TokenId> {
@@ -91,21 +91,21 @@ fn policy(tokens: usize, seed: u64) -> Result<Decoder> {
     Ok(random(&config, Seed::run(seed), &Device::flex().autodiff())?)
 }
 
-fn train(runs: &Path, warmup: u64, steps: u64) -> Result<Summary> {
+fn train(runs: &Path, sft: u64, steps: u64) -> Result<Summary> {
     let source = Digits::new(1)?;
     let tokenizer = source.tokenizer.clone();
     let policy = policy(tokenizer.rows(), 1)?;
     let heldout = (0..10_000).filter(|&number| held_out(number)).step_by(5);
     let heldout = heldout.map(|number| source.prompt(number)).collect();
-    let worked = source.numbers.iter().map(|&number| source.worked(number)).collect();
+    let sft_examples = source.numbers.iter().map(|&number| source.sft_example(number)).collect();
     Session::builder(policy, tokenizer, source, Exact::default())
         .heldout(heldout)
-        .worked(worked)
+        .sft_examples(sft_examples)
         .context(16)
         .runs(runs)
         .name("digits")
         .settings(|recipe| {
-            (recipe.warmup.steps, recipe.warmup.lr) = (warmup, 3e-3);
+            (recipe.sft.steps, recipe.sft.lr) = (sft, 3e-3);
             (recipe.rollout.group_size, recipe.rollout.max_completion_tokens) = (8, 8);
             recipe.sampling.prompts_per_step = 32;
             (recipe.optim.lr, recipe.optim.warmup_steps) = (5e-4, 0);
@@ -117,7 +117,7 @@ fn train(runs: &Path, warmup: u64, steps: u64) -> Result<Summary> {
 fn main() -> Result<()> {
     let heldout = train(Path::new("runs"), 150, 30)?.heldout;
     println!("sorted right before training {:?}", heldout.initial);
-    println!("after the warm-up            {:?}", heldout.after_warmup);
+    println!("after SFT                    {:?}", heldout.after_sft);
     println!("after DAPO                   {:?}", heldout.r#final);
     Ok(())
 }

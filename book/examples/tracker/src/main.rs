@@ -1,4 +1,4 @@
-//! A tracker of one's own: a CSV file, and a run that goes on when the disk is full.
+//! A tracker of one's own: a CSV file, and a run that continues when the disk is full.
 
 use std::{error::Error, fs::File, io::Write, path::Path, sync::mpsc};
 
@@ -46,7 +46,7 @@ fn train<W: Write + Send + 'static>(runs: &Path, file: W) -> Result<(Summary, Ve
     let (sender, notes) = mpsc::channel();
     let summary = Session::new(recipe)
         .name("tracked")
-        .settings(|recipe| (recipe.warmup.steps, recipe.train.steps) = (60, 3))
+        .settings(|recipe| (recipe.sft.steps, recipe.train.steps) = (60, 3))
         .tracker(Csv { file, begun: false })
         .watcher(Notes(sender))
         .runs(runs)

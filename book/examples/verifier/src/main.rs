@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     let Summary { heldout, seconds, .. } = session(Path::new("runs"))?.run()?;
     let percent = |accuracy: Option<f64>| 100.0 * accuracy.unwrap_or(f64::NAN);
     println!("within one per cent of the sum, in {:.0} s:", seconds.total);
-    println!("{:5.1} % of held-out answers after the warm-up", percent(heldout.after_warmup));
+    println!("{:5.1} % of held-out answers after SFT", percent(heldout.after_sft));
     println!("{:5.1} % after training", percent(heldout.r#final));
     Ok(())
 }
@@ -68,7 +68,7 @@ mod tests {
     fn the_recipes_own_judge_is_never_started() {
         let place = tempfile::tempdir().unwrap();
         let short = |recipe: &mut Recipe| {
-            (recipe.warmup.steps, recipe.train.steps, recipe.data.heldout_size) = (0, 1, 20);
+            (recipe.sft.steps, recipe.train.steps, recipe.data.heldout_size) = (0, 1, 20);
         };
         let summary = session(place.path()).unwrap().settings(short).run().unwrap();
         assert_eq!(summary.steps, 1);

@@ -1,6 +1,6 @@
 //! The figures of the book that are drawn from the program's own functions.
 //!
-//! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book --test figures` draws them anew.
+//! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book --test figures` draws them again.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -205,8 +205,8 @@ fn of_rewards() -> Vec<(&'static str, &'static str, Figure)> {
         },
         y: reward(),
         curves: [("right", Hue::Blue, 1.0), ("wrong", Hue::Orange, -1.0)]
-            .map(|(label, hue, accuracy)| {
-                let shaped = |length| accuracy + soft_overlong_penalty(length, 20_480, 4096, 1.0);
+            .map(|(label, hue, base)| {
+                let shaped = |length| base + soft_overlong_penalty(length, 20_480, 4096, 1.0);
                 let points = (0..=80).map(|step| step * 256);
                 Curve {
                     label,

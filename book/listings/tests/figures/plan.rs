@@ -4,10 +4,10 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use firebrick::{
     Recipe,
+    build::model_sizes,
     models::Compute,
     plan::{Moment, Plan},
     source::Sources,
-    wire::model_sizes,
 };
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, path::PathBuf, str::FromStr, time::Instant};
 
 use clap::{Args, ValueEnum};
 use firebrick::{
-    bench::{self, Heard, Limits, Measured, Phase, Product, Shape, Sizes},
+    bench::{self, BenchEvent, Limits, Measured, Phase, Product, Shape, Sizes},
     device::{Name, Precision, open},
     thousands,
 };
@@ -13,7 +13,7 @@ use firebrick_kernels::{Kernels, use_kernels};
 use firebrick_models::{Compute, load_config};
 use serde_json::{Map, Value, json};
 
-use super::{print, say};
+use super::{print, print_event};
 use crate::{
     ProgramError,
     json::{Of, program},
@@ -31,8 +31,8 @@ pub struct Bench {
     #[arg(long, value_name = "KIND:INDEX", default_value_t)]
     device: Name,
     /// The phases to measure, such as rollout,update; each may have sizes of its own, such as update@16x512+512
-    #[arg(long, value_name = "PHASES", value_delimiter = ',', default_values_t = Phase::ALL.map(Asked::of))]
-    phases: Vec<Asked>,
+    #[arg(long, value_name = "PHASES", value_delimiter = ',', default_values_t = Phase::ALL.map(PhaseRequest::new))]
+    phases: Vec<PhaseRequest>,
     /// The number of completions that are sampled at once
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     rows: u16,
@@ -77,19 +77,19 @@ enum Format {
 /// A phase that a user asks for, with sizes if they are its own: `update@16x512+512` has 16 rows with prompts and
 /// completions of 512 tokens.
 #[derive(Clone, Copy)]
-struct Asked {
+struct PhaseRequest {
     phase: Phase,
     /// Rows, and tokens of a prompt and of a completion.
     sizes: Option<[usize; 3]>,
 }
 
-impl Asked {
-    fn of(phase: Phase) -> Self {
-        Asked { phase, sizes: None }
+impl PhaseRequest {
+    fn new(phase: Phase) -> Self {
+        PhaseRequest { phase, sizes: None }
     }
 }
 
-impl FromStr for Asked {
+impl FromStr for PhaseRequest {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -114,11 +114,11 @@ impl FromStr for Asked {
                 .to_owned()
         };
         let sizes = sizes.map(|sizes| read(sizes).ok_or_else(wrong)).transpose()?;
-        Ok(Asked { phase, sizes })
+        Ok(PhaseRequest { phase, sizes })
     }
 }
 
-impl std::fmt::Display for Asked {
+impl std::fmt::Display for PhaseRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.phase.name())?;
         match self.sizes {
@@ -136,10 +136,10 @@ same with less memory, as with train.recompute=layers; step is a whole step of 8
 prompts with 8 completions of 64 tokens, judged and trained on; verify judges
 answers in mathematics. A phase that fails does not stop the others.
 
-Each rate is the median run's. The column 'of the product' is the rate of the
+Each rate is the median run's. The column 'of matmul peak' is the rate of the
 model's own operations, as a share of the device's rate in a product of
-1024 x 1024 matrices. The column 'of the copy' is the rate of reading weights,
-keys and values, as a share of the bandwidth of a copy.
+1024 x 1024 matrices. The column 'of memory bandwidth' is the rate of reading
+weights, keys and values, as a share of the bandwidth of a copy.
 
 Examples:
   firebrick bench 1m
@@ -167,7 +167,7 @@ impl Bench {
         let device = if needed == Precision::F32 { device } else { open(self.device, needed)? };
         let about = guard(|| describe(self.device, &device)).ok();
         let mut told = Told::new(&self, about.as_ref(), compute)?;
-        let mut limits = match guard(|| Limits::of(&device)) {
+        let mut limits = match guard(|| Limits::measure(&device)) {
             Ok(limits) => limits,
             Err(failure) => told.without_limits(&failure)?,
         };
@@ -186,9 +186,9 @@ impl Bench {
         let mut printed = Ok(());
         for shape in &shapes {
             let on = (self.device, &device);
-            bench::run(shape, compute, &phases, on, &mut |heard| {
+            bench::run(shape, compute, &phases, on, &mut |event| {
                 if printed.is_ok() {
-                    printed = told.heard(&shape.name, heard, &limits);
+                    printed = told.event(&shape.name, event, &limits);
                 }
             })?;
         }
@@ -196,7 +196,7 @@ impl Bench {
         told.end(began)
     }
 
-    fn sizes(&self, Asked { phase, sizes }: &Asked) -> (Phase, Sizes) {
+    fn sizes(&self, PhaseRequest { phase, sizes }: &PhaseRequest) -> (Phase, Sizes) {
         let [rows, prompt, completion] =
             sizes.unwrap_or([self.rows.into(), self.prompt as usize, self.completion as usize]);
         (*phase, Sizes { rows, prompt, completion, runs: self.runs.into() })
@@ -245,25 +245,25 @@ impl Told {
         };
         if told.json {
             let kernels = if asked.reference { "reference" } else { "fast" };
-            say("program", program(kernels))?;
+            print_event("program", program(kernels))?;
             let mut device =
                 about.map_or_else(|| json!({ "device": told.device }), |about| json!(about));
             device["cores"] = cores.into();
             device["dtype"] = compute.to_string().into();
-            say("device", device)?;
+            print_event("device", device)?;
         }
         Ok(told)
     }
 
-    fn say(&self, event: &str, fact: &Value) -> Result<(), ProgramError> {
-        say(event, Of { device: self.device, fact })
+    fn print_fact(&self, event: &str, fact: &Value) -> Result<(), ProgramError> {
+        print_event(event, Of { device: self.device, fact })
     }
 
     fn limits(&self, limits: &Limits) -> Result<(), ProgramError> {
         let Limits { flops, bandwidth, launch, .. } = limits;
         if self.json {
             let limits = json!({ "flops": flops, "bandwidth": bandwidth, "launch": launch });
-            return self.say("limits", &limits);
+            return self.print_fact("limits", &limits);
         }
         let launch = launch.map(|it| format!(", a launch takes {:.1} µs", 1e6 * it));
         let text = format!(
@@ -281,7 +281,7 @@ impl Told {
         self.failed += 1;
         let error = failure.to_string();
         match self.json {
-            true => self.say("failed", &json!({ "phase": "limits", "error": error }))?,
+            true => self.print_fact("failed", &json!({ "phase": "limits", "error": error }))?,
             false => print(&format!("a plain product or a copy failed: {error}\n"))?,
         }
         Ok(Limits { flops: f64::NAN, bandwidth: f64::NAN, launch: None, products: Vec::new() })
@@ -289,7 +289,7 @@ impl Told {
 
     fn product(&self, product: &Product) -> Result<(), ProgramError> {
         if self.json {
-            return self.say("product", &json!(product));
+            return self.print_fact("product", &json!(product));
         }
         let Product { rows, inner, columns, dtype, flops, error } = product;
         let rate = match (flops, error) {
@@ -306,48 +306,48 @@ impl Told {
             return Ok(());
         }
         print(&format!(
-            "\n{:<14}{:<10}{:>12}{:>11}{:>10}{:>7}{:>16}{:>13}{:>11}\n",
+            "\n{:<14}{:<10}{:>12}{:>11}{:>10}{:>7}{:>16}{:>21}{:>11}\n",
             "model",
             "phase",
             "per second",
             "median s",
             "spread %",
             "cores",
-            "of the product",
-            "of the copy",
+            "of matmul peak",
+            "of memory bandwidth",
             "peak",
         ))
     }
 
-    fn heard(
+    fn event(
         &mut self,
         shape: &str,
-        heard: Heard<'_>,
+        event: BenchEvent<'_>,
         limits: &Limits,
     ) -> Result<(), ProgramError> {
-        match heard {
-            Heard::Phase(measured) => {
+        match event {
+            BenchEvent::Phase(measured) => {
                 self.phases += 1;
                 match self.json {
-                    true => self.say("phase", &as_json(measured, limits)),
+                    true => self.print_fact("phase", &as_json(measured, limits)),
                     false => print(&line(measured, limits)),
                 }
             }
-            Heard::Whole(measured) if self.json => {
+            BenchEvent::Whole(measured) if self.json => {
                 match measured.parts.len() + measured.kernels.len() > 0 {
-                    true => self.say("detail", &detail_as_json(measured)),
+                    true => self.print_fact("detail", &detail_as_json(measured)),
                     false => Ok(()),
                 }
             }
-            Heard::Whole(measured) => print(&detail(measured)),
-            Heard::Failed(phase, sizes, error) => {
+            BenchEvent::Whole(measured) => print(&detail(measured)),
+            BenchEvent::Failed(phase, sizes, error) => {
                 self.failed += 1;
                 let phase = phase.name();
                 if self.json {
                     let failed = json!({
                         "shape": shape, "phase": phase, "sizes": sizes, "error": error.to_string(),
                     });
-                    return self.say("failed", &failed);
+                    return self.print_fact("failed", &failed);
                 }
                 print(&format!("{shape:<14}{phase:<10}failed: {error}\n"))
             }
@@ -359,7 +359,7 @@ impl Told {
         let (passed, seconds) = (self.failed == 0, began.elapsed().as_secs_f64());
         if self.json {
             let Told { phases, failed, .. } = self;
-            say(
+            print_event(
                 "summary",
                 json!({ "passed": passed, "phases": phases, "failed": failed, "seconds": seconds }),
             )?;
@@ -378,7 +378,7 @@ fn line(measured: &Measured, limits: &Limits) -> String {
         )
     };
     format!(
-        "{:<14}{:<10}{:>12}{:>11.3}{:>10.0}{:>7}{:>16}{:>13}{:>11}\n",
+        "{:<14}{:<10}{:>12}{:>11.3}{:>10.0}{:>7}{:>16}{:>21}{:>11}\n",
         measured.shape,
         measured.phase.name(),
         thousands(measured.rate().round() as u64),

@@ -31,7 +31,7 @@ use crate::{
     bars::Bars,
     compare::{
         Compared, Comparison, Difference, Measured, Outcome, State, differences, differing,
-        warmup_folders,
+        sft_folders,
     },
     machine::machine,
     terminal::Terminal,
@@ -70,8 +70,8 @@ pub struct Compare {
 const EXAMPLES: &str = "\
 The runs go one after another, so that each has the machine to itself: every
 recipe with the first seed, then every recipe with the next one. Recipes that
-differ only after the warm-up share it, seed by seed. Finished runs are taken
-as they are, and interrupted runs are resumed. So the same command goes on where
+differ only after SFT share it, seed by seed. Finished runs are taken
+as they are, and interrupted runs are resumed. So the same command continues where
 it was stopped, and adds runs if it has more --seeds or more recipes.
 
 After each run the folder gets compare.md (the table, and the settings that
@@ -93,8 +93,8 @@ struct Job {
     /// The index of the run among the recipe's runs.
     run: usize,
     loaded: Loaded,
-    /// The folder of the shared state after its warm-up, which is there or will be written.
-    warmup: Option<PathBuf>,
+    /// The folder of the shared state after its SFT, which is there or will be written.
+    sft: Option<PathBuf>,
 }
 
 impl Compare {
@@ -117,7 +117,7 @@ impl Compare {
         let (machine, target) = (program_and_machine(&values), self.target);
         let mut under_way = UnderWay { out, recipes, differences, machine, target, bars, terminal };
         under_way.say(intention.trim_end());
-        under_way.go(jobs)
+        under_way.run_jobs(jobs)
     }
 
     /// Returns every run, and the runs that are still to be made, in their order. The order goes seed by seed, so
@@ -144,19 +144,19 @@ impl Compare {
                 let folder = out.join(&name);
                 let state = state(&folder, &loaded.recipe)?;
                 let runs = &mut recipes[index].runs;
-                jobs.push(Job { recipe: index, run: runs.len(), loaded, warmup: None });
+                jobs.push(Job { recipe: index, run: runs.len(), loaded, sft: None });
                 runs.push(Outcome::new(seed, folder, state));
             }
         }
         let values: Vec<&Recipe> = jobs.iter().map(|job| &job.loaded.recipe).collect();
-        let warmups = warmup_folders(&values, out);
-        jobs.iter_mut().zip(warmups).for_each(|(job, warmup)| job.warmup = warmup);
+        let folders = sft_folders(&values, out);
+        jobs.iter_mut().zip(folders).for_each(|(job, sft)| job.sft = sft);
         jobs.retain(|job| recipes[job.recipe].runs[job.run].state.measured().is_none());
         Ok((recipes, jobs))
     }
 }
 
-/// A comparison while it goes on.
+/// A comparison while it is running.
 struct UnderWay {
     out: PathBuf,
     recipes: Vec<Compared>,
@@ -169,7 +169,7 @@ struct UnderWay {
 
 impl UnderWay {
     /// Makes the runs, one after another, and prints the table. Returns the exit code.
-    fn go(mut self, jobs: Vec<Job>) -> Result<u8, ProgramError> {
+    fn run_jobs(mut self, jobs: Vec<Job>) -> Result<u8, ProgramError> {
         let interrupted = interrupted(Some(self.bars.clone()));
         let jobs_in_all = jobs.len();
         for (index, job) in jobs.into_iter().enumerate() {
@@ -179,7 +179,7 @@ impl UnderWay {
             if interrupted.load(Ordering::Relaxed) {
                 let page = self.out.join("compare.md");
                 self.say(&format!(
-                    "the same command goes on; the table so far: {}",
+                    "the same command continues; the table so far: {}",
                     page.display()
                 ));
                 return Ok(130);
@@ -198,16 +198,16 @@ impl UnderWay {
         Ok(u8::from(runs.any(|run| run.state.measured().is_none())))
     }
 
-    /// Begins a run or goes on with it. If the run fails, the other runs are made all the same.
+    /// Begins a run or continues it. If the run fails, the other runs are made all the same.
     fn make(&mut self, job: Job, interrupted: &Arc<AtomicBool>) -> Result<(), ProgramError> {
-        let Job { recipe, run, loaded, warmup } = job;
+        let Job { recipe, run, loaded, sft } = job;
         let (name, folder) = (loaded.name.clone(), self.out.join(&loaded.name));
         let resumed = folder.join("recipe.toml").is_file();
         let flag = interrupted.clone();
         let terminal = terminal(&self.bars, loaded.recipe.train.steps);
         let session = session(loaded, &self.out, terminal, &self.bars, || flag).resume(resumed);
-        let session = match warmup {
-            Some(folder) => session.share_warmup(folder),
+        let session = match sft {
+            Some(folder) => session.share_sft(folder),
             None => session,
         };
         let state = match session.run().map_err(ProgramError::from) {
@@ -269,7 +269,7 @@ fn state(folder: &Path, recipe: &Recipe) -> Result<State, ProgramError> {
         let changes = changes.iter().map(Change::to_string).collect();
         return Err(ProgramError::OtherSettings { run: folder.to_owned(), changes });
     }
-    // If the summary can't be read, the resumed run writes it anew.
+    // If the summary can't be read, the resumed run writes it again.
     match Summary::read(&folder.join("summary.json")) {
         Ok(summary) if summary.stopped_because != INTERRUPTED => {
             Ok(State::Finished(Measured::read(folder)?))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use firebrick::{
     diagnose::{Diagnosis, Finding, diagnose},
-    reason, recipe_of_run,
+    is_done, reason, recipe_of_run,
     runs::{Judged, Store},
 };
 use firebrick_core::{printable, short_numbers};
@@ -49,12 +49,15 @@ impl Diagnose {
     fn text(&self, diagnosis: &Diagnosis) -> String {
         let Diagnosis { steps, recent, ended, findings, seconds, filtered } = diagnosis;
         let width = columns_of_stdout().unwrap_or(100).clamp(40, 120);
-        let ended = match ended {
-            Some(why) => format!("it ended: {}", printable(reason(why))),
-            None => "it is still running, or it was killed".into(),
+        let counted = if *steps == 1 { "1 step".to_owned() } else { format!("{steps} steps") };
+        let state = match ended {
+            Some(why) => {
+                let end = if is_done(why) { "finished" } else { "stopped" };
+                format!("{end} after {counted}: {}", printable(reason(why)))
+            }
+            None => format!("{counted} so far; it is still running, or it was killed"),
         };
-        let mut text =
-            wrapped(&format!("{}: {steps} steps; {ended}.", self.run.display()), "", width);
+        let mut text = wrapped(&format!("{}: {state}.", self.run.display()), "", width);
         if *steps > 0 {
             let spent: Vec<String> =
                 seconds.iter().map(|(phase, seconds)| format!("{phase} {seconds:.2}")).collect();
@@ -66,7 +69,7 @@ impl Diagnose {
             });
             let (first, last) = (recent.start(), recent.end());
             let line = format!(
-                "Mean seconds of a step (steps {first} to {last}; judging goes on beside sampling): {}{filtered}.",
+                "Mean seconds of a step (steps {first} to {last}; judging overlaps with sampling): {}{filtered}.",
                 spent.join(", ")
             );
             text += &wrapped(&short_numbers(&line), "", width);

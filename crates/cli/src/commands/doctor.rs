@@ -12,7 +12,7 @@ use firebrick_kernels::{Kernels, use_kernels};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{print, say};
+use super::{print, print_event};
 use crate::{
     ProgramError,
     json::{Of, program},
@@ -87,7 +87,7 @@ impl Doctor {
         let began = Instant::now();
         if self.lines() {
             let kernels = if self.reference { "reference" } else { "fast" };
-            say("program", program(kernels))?;
+            print_event("program", program(kernels))?;
         }
         let mut broken = false;
         for name in self.names(&mut findings.missing) {
@@ -104,10 +104,13 @@ impl Doctor {
         let passed = !broken && findings.reports.iter().all(|report| report.passed);
         if self.lines() {
             for missing in &findings.missing {
-                say("missing", missing)?;
+                print_event("missing", missing)?;
             }
             let (devices, seconds) = (findings.devices.len(), began.elapsed().as_secs_f64());
-            say("summary", json!({ "passed": passed, "devices": devices, "seconds": seconds }))?;
+            print_event(
+                "summary",
+                json!({ "passed": passed, "devices": devices, "seconds": seconds }),
+            )?;
         } else if self.json {
             let text = serde_json::to_string_pretty(&findings).unwrap_or_default();
             print(&format!("{text}\n"))?;
@@ -157,7 +160,7 @@ impl Doctor {
             let names = cases.iter().map(|case| format!("{} {}", case.name, case.precision));
             let mut about = json!(description);
             about["cases"] = names.collect();
-            say("device", about)?;
+            print_event("device", about)?;
         }
         findings.devices.push(description);
         let mut printed = Ok(());
@@ -167,7 +170,7 @@ impl Doctor {
             }
             if self.json {
                 super::warn(format!("{name}  {case}"));
-                printed = say("case", Of { device: name, fact: case });
+                printed = print_event("case", Of { device: name, fact: case });
             } else {
                 printed = print(&format!("  {case}\n"));
             }
@@ -181,7 +184,7 @@ impl Doctor {
             let SuiteReport { passed, seconds, .. } = report;
             let about =
                 json!({ "passed": passed, "verdicts": report.verdicts(), "seconds": seconds });
-            say("suite", Of { device: name, fact: &about })?;
+            print_event("suite", Of { device: name, fact: &about })?;
         } else {
             print(&format!("  {}\n", report.summary()))?;
         }

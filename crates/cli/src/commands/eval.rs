@@ -8,10 +8,11 @@ use std::{
 
 use clap::Args;
 use firebrick::{
-    Error, Recipe, Stage, Watcher as _, device,
+    Error, Recipe, Stage, Watcher as _,
+    build::{self, EvalSet},
+    device,
     recipe::Loaded,
     runs::recipe_text,
-    wire::{self, EvalSet},
 };
 use firebrick_core::{RewardedGroup, Seed, Verdict, printable};
 use firebrick_device::Name;
@@ -56,12 +57,12 @@ impl Eval {
         let folder = super::model_folder(&self.checkpoint, &sources)?;
         let recipe = self.recipe(&folder, &set)?.recipe;
         let loading = bars.bar(Stage::Load.name(), 0);
-        let mut evaluation = wire::evaluation(&recipe, &folder, &sources, wire::now())?;
+        let mut evaluation = build::evaluation(&recipe, &folder, &sources, build::now())?;
         if evaluation.heldout.is_empty() {
             return Err(ProgramError::NoHeldout);
         }
         drop(loading);
-        let lines = self.completions.as_deref().map(Out::of).transpose()?;
+        let lines = self.completions.as_deref().map(Out::at_path).transpose()?;
         // The evaluation takes time, so a file that can't be written is found before it.
         let lines = lines.map(|out| Ok::<_, ProgramError>((out.open()?, out))).transpose()?;
         let samples = self.samples.map_or(recipe.eval.samples.max(1), |samples| samples as usize);

@@ -66,7 +66,7 @@ impl Export {
         }
         let sources = super::sources::alone();
         let folder = super::model_folder(&self.checkpoint, &sources)?;
-        let folders = Folders::of(&folder, &sources, Need::Model)?;
+        let folders = Folders::find(&folder, &sources, Need::Model)?;
         match (&folders.adapter, self.merge) {
             (None, true) => return refuse("the model has no adapter to merge; leave --merge out"),
             (Some(_), false) if self.dtype.is_some() => {

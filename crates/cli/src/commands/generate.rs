@@ -14,11 +14,11 @@ use std::{
 use clap::{Args, ValueEnum};
 use firebrick::{
     Error, Stage,
+    build::{self, known_options},
     model::{self, Folders},
-    plan::{Memory, Pieces},
+    plan::{ChunkPlan, Memory},
     recipe::{BaseType, ComputeType},
     source::Need,
-    wire::{self, known_options},
 };
 use firebrick_core::{FinishReason, Prompt, Seed, printable_lines};
 use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer, parse_json, tokens_up_to};
@@ -148,7 +148,7 @@ impl Generate {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let sources = super::sources::alone();
         let folder = super::model_folder(&self.checkpoint, &sources)?;
-        let folders = Folders::of(&folder, &sources, Need::Model)?;
+        let folders = Folders::find(&folder, &sources, Need::Model)?;
         let config = folders.sizes()?;
         let tokenizer = Tokenizer::from_folder(&folders.text)?;
         model::check_vocabulary(&tokenizer, &config, &folders.text)?;
@@ -179,10 +179,13 @@ impl Generate {
             let loading = Bars::on_stderr().bar(Stage::Load.name(), 0);
             let policy = folders.load(base, &device, super::warn)?;
             drop(loading);
-            let memory = Memory::of(self.device).bytes;
-            let grain = Pieces::of(self.device, memory, policy.config().intermediate_size).grain();
+            let memory = Memory::of_device(self.device).bytes;
+            let chunk_sizes =
+                ChunkPlan::for_device(self.device, memory, policy.config().intermediate_size)
+                    .chunk_sizes();
             let longest = prompt.tokens.len() + sampling.max_completion_tokens;
-            let policy = policy.with_compute(compute).with_grain(grain).with_longest(longest);
+            let policy =
+                policy.with_compute(compute).with_chunk_sizes(chunk_sizes).with_longest(longest);
             self.stream(&policy, &prompt, &sampling, context, &mut |token| match interrupted
                 .load(Ordering::Relaxed)
             {
@@ -237,7 +240,7 @@ impl Generate {
         known_options("--option", &kwargs, chat.as_ref())?;
         Ok(PromptFormat {
             system: self.system.clone(),
-            chat: chat.map(|chat| chat.with_date(wire::now())),
+            chat: chat.map(|chat| chat.with_date(build::now())),
             kwargs,
             ..PromptFormat::default()
         })

@@ -69,7 +69,7 @@ fn write_pages(command: clap::Command, folder: &Path) -> Result<(), ProgramError
     let mut text = Vec::new();
     page.render(&mut text).map_err(ProgramError::file(&path))?;
     text.extend(notes(&after).bytes());
-    Out::of(&path)?.write(&text)
+    Out::at_path(&path)?.write(&text)
 }
 
 /// Makes a section of the help text that follows the options, and keeps its lines.

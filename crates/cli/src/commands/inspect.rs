@@ -42,9 +42,9 @@ impl Inspect {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let sources = super::sources::alone();
         let folder = super::model_folder(&self.checkpoint, &sources)?;
-        let mut inspection = Inspection::of(&folder);
+        let mut inspection = Inspection::read(&folder);
         if is_adapter(&folder) && inspection.faults.is_empty() {
-            match Folders::of(&folder, &sources, Need::Sizes) {
+            match Folders::find(&folder, &sources, Need::Sizes) {
                 Ok(folders) => inspection.add_base(&folders),
                 Err(error) => inspection.faults.push(error.to_string()),
             }

@@ -29,7 +29,7 @@ use crate::{ProgramError, error::STDOUT, glob::matches, names::verl_name};
 pub struct Metrics {
     /// The run's folder, such as runs/quickstart; the run may still be under way
     run: PathBuf,
-    /// Metrics to print, such as reward/accuracy or 'time/*'; by default all
+    /// Metrics to print, such as reward/credit or 'time/*'; by default all
     names: Vec<String>,
     /// The form of the output
     #[arg(long, value_enum, default_value_t = Form::Jsonl)]
@@ -51,7 +51,7 @@ pub struct Metrics {
 const EXAMPLES: &str = "\
 Examples:
   firebrick metrics runs/quickstart
-  firebrick metrics runs/quickstart --form table --last 20 reward/accuracy loss/entropy
+  firebrick metrics runs/quickstart --form table --last 20 reward/credit loss/entropy
   firebrick metrics runs/quickstart --form csv 'time/*' > time.csv
   firebrick metrics runs/quickstart --form row
   firebrick metrics runs/quickstart --follow eval/heldout_accuracy
@@ -208,7 +208,7 @@ impl Metrics {
                     json_line(step, cells.filter_map(|(name, value)| Some((name.clone(), *value?))))
                 }
                 Form::Csv => cells.fold(step.to_string(), |line, (_, value)| {
-                    format!("{line},{}", value.map_or(String::new(), |value| whole(*value)))
+                    format!("{line},{}", value.map_or(String::new(), |value| all_digits(*value)))
                 }),
                 Form::Table => cells.fold(format!("{step:>6}"), |line, (name, value)| {
                     let value = value.map_or(String::new(), |value| short(*value));
@@ -245,7 +245,7 @@ fn csv(name: &str) -> String {
 }
 
 /// Writes a number with all of its digits, but a very large or small one as a power of ten.
-fn whole(value: f64) -> String {
+fn all_digits(value: f64) -> String {
     match value.abs() {
         1e16..f64::INFINITY => format!("{value:e}"),
         size if size > 0.0 && size < 1e-7 => format!("{value:e}"),
@@ -270,7 +270,7 @@ fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{csv, whole};
+    use super::{all_digits, csv};
 
     #[test]
     fn a_name_with_a_comma_is_one_field() {
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_number_of_csv_is_whole_and_short() {
-        let numbers = [0.1, -2.0, 1e308, -1e-300, 1e15, 0.0, f64::INFINITY].map(whole);
+        let numbers = [0.1, -2.0, 1e308, -1e-300, 1e15, 0.0, f64::INFINITY].map(all_digits);
         assert_eq!(numbers, ["0.1", "-2", "1e308", "-1e-300", "1000000000000000", "0", "inf"]);
     }
 }

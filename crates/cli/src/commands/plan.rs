@@ -6,9 +6,10 @@ use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
 use firebrick::{
+    build,
     plan::{Memory, Moment, Plan as Sums, Remedy, compute, remedy as remedy_for},
     recipe::{Loaded, Recipe},
-    thousands, wire,
+    thousands,
 };
 use firebrick_device::{Name, gibibytes};
 use serde_json::json;
@@ -67,7 +68,7 @@ impl Plan {
         let set = [self.set, super::device_settings(self.device)].concat();
         let Loaded { recipe, name, .. } = super::recipes::load(&self.recipe, &set)?;
         let sources = super::sources::alone();
-        let models = wire::model_sizes(&recipe, &sources)?;
+        let models = build::model_sizes(&recipe, &sources)?;
         let mut tried = recipe.clone();
         if self.fit {
             // The answer is a length, so only the environment's words have to leave room.
@@ -77,7 +78,7 @@ impl Plan {
         let (compute, assumed) = compute(&recipe);
         let memory = match self.memory {
             Some(bytes) => Memory { bytes: Some(bytes), words: "given with --memory".into() },
-            None => Memory::of(recipe.device.name()),
+            None => Memory::of_device(recipe.device.name()),
         };
         let plan = Sums::new(&models, &recipe, compute, memory.bytes);
         if self.servers.engines {
@@ -133,13 +134,16 @@ fn fit(plan: &Sums, memory: &Memory) -> String {
                 ),
                 false => thousands(number as u64),
             };
-            let heard = match work.heard {
+            let observed = match work.observed {
                 0 => String::new(),
-                heard => format!(", beside {} tokens of an environment", thousands(heard as u64)),
+                observed => format!(
+                    ", in addition to {} tokens of an environment",
+                    thousands(observed as u64)
+                ),
             };
             format!(
                 "rollout.max_completion_tokens = {} is the longest that fits into {there}, after prompts of {} \
-                 tokens{heard}\n  \
+                 tokens{observed}\n  \
                  sampling one completion at a time (rollout.max_sequences): {}\n  \
                  sampling a group of {} at a time: {}\n  \
                  updating with one completion at a time (train.micro_batch_tokens): {}\n",
@@ -154,9 +158,9 @@ fn fit(plan: &Sums, memory: &Memory) -> String {
         None => {
             let (peak, moment) = plan.least().peak();
             format!(
-                "no completion fits into {there}: with the smallest batches {} are needed ({})\n",
+                "no completion fits into {there}: the smallest batches need {} (peak, {})\n",
                 gibibytes(peak),
-                moment.name()
+                moment.in_words()
             )
         }
     }
@@ -168,10 +172,10 @@ fn instead(remedy: &Remedy) -> String {
         remedy.settings.iter().map(|(key, value)| format!("{key} = {value}")).collect();
     let (peak, moment) = remedy.plan.peak();
     format!(
-        "  or set {}, with which {} are needed ({})\n",
+        "  or set {}, which needs {} (peak, {})\n",
         settings.join(", "),
         gibibytes(peak),
-        moment.name()
+        moment.in_words()
     )
 }
 
@@ -243,14 +247,14 @@ fn too_large(plan: &Sums, recipe: &Recipe) -> Option<String> {
 /// Says whether the memory is enough. `loads` is false if most cards refuse the model, whatever their memory.
 fn verdict(plan: &Sums, memory: &Memory, loads: bool) -> String {
     let (peak, moment) = plan.peak();
-    let needed = format!("{} are needed ({})", gibibytes(peak), moment.name());
+    let needed = format!("needs {} (peak, {})", gibibytes(peak), moment.in_words());
     let Some(bytes) = memory.bytes else {
         return format!(
             "{needed}; the memory of the device is unknown: {}; give it, as in --memory 24GiB\n",
             memory.words
         );
     };
-    let there = format!("{needed}, {} are there ({})", gibibytes(bytes), memory.words);
+    let there = format!("{needed}, {} available ({})", gibibytes(bytes), memory.words);
     if plan.fits(bytes) {
         let fits = if loads { "fits" } else { "the memory is enough" };
         return format!("{fits}: {there}\n");
@@ -268,10 +272,10 @@ fn verdict(plan: &Sums, memory: &Memory, loads: bool) -> String {
         };
         let _ = writeln!(
             text,
-            "  with the smallest batches {} are still needed ({}): take {shorter}, \
+            "  the smallest batches still need {} (peak, {}): take {shorter}, \
              shorter prompts (data.max_prompt_tokens) or another device",
             gibibytes(peak),
-            moment.name()
+            moment.in_words()
         );
         return text;
     }

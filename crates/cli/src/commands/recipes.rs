@@ -136,7 +136,7 @@ fn list(json: bool) -> String {
     for_stdout(&ALL.iter().map(line).collect::<String>(), width + 2)
 }
 
-/// Returns the recipe as the start of a user's own, without the line about the schema, which is not beside it.
+/// Returns the recipe as the start of a user's own, without the line about the schema, which is not next to it.
 fn own(recipe: &BuiltIn) -> String {
     recipe.text.split_inclusive('\n').filter(|line| !line.starts_with("#:schema")).collect()
 }
@@ -152,7 +152,7 @@ impl Import {
         });
         let imported = import(&config, &text, &set, origin)?;
         // The recipe is printed even if standard error is closed and can't show the remarks.
-        super::note(&imported.remarks);
+        super::print_note(&imported.remarks);
         super::print(&imported.text)
     }
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use firebrick::{
+    build,
     replay::{Gradient, replay},
-    wire,
 };
 use firebrick_core::printable;
 use serde_json::json;
@@ -42,7 +42,7 @@ impl Replay {
         let bars = Bars::on_stderr();
         let sources = super::sources::sources(&bars);
         let computing = bars.bar("computing", 0);
-        let replay = replay(&self.batch, self.checkpoint.as_deref(), &sources, wire::now())?;
+        let replay = replay(&self.batch, self.checkpoint.as_deref(), &sources, build::now())?;
         drop(computing);
         let shown = |Gradient { loss, norm }: Gradient| (number(loss), number(norm));
         if self.json {

@@ -25,7 +25,7 @@ pub struct Report {
 }
 
 const EXAMPLES: &str = "\
-The report is one file that needs nothing beside it: curves, findings, the
+The report is one file that needs no other file: curves, findings, the
 settings in which the recipes differ, and every completion that the runs'
 databases have.
 
@@ -45,7 +45,7 @@ impl Report {
         if is_ours && fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
             return Err(ProgramError::NoPage { path });
         }
-        let out = Out::of(&path)?;
+        let out = Out::at_path(&path)?;
         let writing = Bars::on_stderr().bar("writing", 0);
         let page = report(open(&self.runs)?, self.book.as_deref()).map_err(ProgramError::View)?;
         out.write(page.as_bytes())?;

@@ -83,7 +83,7 @@ impl Score {
                 break;
             }
             let outcomes: Vec<Outcome> =
-                batch.into_par_iter().map(|line| Outcome::of(line, self.kind)).collect();
+                batch.into_par_iter().map(|line| Outcome::of_line(line, self.kind)).collect();
             for outcome in &outcomes {
                 summary.count(outcome);
                 match outcome {
@@ -99,7 +99,7 @@ impl Score {
         }
         let printed = if self.rows || self.disagreements {
             // Standard error may be closed by now, and then there is nobody to tell.
-            super::note(&summary.to_string());
+            super::print_note(&summary.to_string());
             out.flush()
         } else {
             out.write_all(printable_lines(&summary.to_string()).as_bytes())
@@ -165,7 +165,7 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn of(line: Line, kind: Option<Mode>) -> Self {
+    fn of_line(line: Line, kind: Option<Mode>) -> Self {
         let row = match line.row() {
             Ok(row) => row,
             Err(problem) => return Outcome::Bad(problem),
@@ -185,7 +185,7 @@ impl Outcome {
     }
 }
 
-/// A judgement, beside the verdict that the row expects. The response is not kept.
+/// A judgement, next to the verdict that the row expects. The response is not kept.
 struct JudgedRow {
     id: String,
     suite: Option<String>,

@@ -37,7 +37,7 @@ pub struct Train {
     /// vulkan:0
     #[arg(long, value_name = "KIND:INDEX")]
     device: Option<Name>,
-    /// Go on from the last checkpoint of the run that has the recipe's name
+    /// Continue from the last checkpoint of the run that has the recipe's name
     #[arg(long)]
     resume: bool,
     /// The folder that holds the run folders
@@ -63,9 +63,9 @@ Examples:
   firebrick train quickstart --resume --set train.steps=400
   firebrick train my.toml --set 'model.lora={ rank = 16 }' --device vulkan:0
 
-Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 3 the policy
-computes no finite numbers any more, 130 interrupted; then the last line
-says how to go on.";
+Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 3 the weights
+or gradients are no longer finite, 130 interrupted; then the last line
+says how to continue.";
 
 impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
@@ -131,7 +131,8 @@ fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
 }
 
 /// The words with which a dashboard announces the end of the run.
-const LEAVE: &str = "q, then s, ends the run and saves it; the same command with --resume goes on";
+const LEAVE: &str =
+    "q, then s, ends the run and saves it; the same command with --resume continues";
 
 /// The way in which a run is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,7 +219,7 @@ fn watch_for_interrupts(flag: Arc<AtomicBool>, bars: Option<Bars>) -> Arc<Atomic
     let seen = flag.clone();
     let mut terminal = bars.map(Terminal::plain);
     let mut first = None;
-    // Without a handler Ctrl-C ends the run at once, and the run can still go on from a checkpoint.
+    // Without a handler Ctrl-C ends the run at once, and the run can still continue from a checkpoint.
     let _ = ctrlc::set_handler(move || {
         let first = *first.get_or_insert_with(Instant::now);
         if !seen.swap(true, Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! The command `firebrick watch`: shows a run in the terminal or as a web page while it goes on.
+//! The command `firebrick watch`: shows a run in the terminal or as a web page while it is running.
 
 use std::{
     path::PathBuf,
@@ -59,7 +59,7 @@ Examples:
   firebrick watch runs/first runs/second --web --port 8080";
 
 /// The words with which the dashboard announces the end of the watching.
-const LEAVE: &str = "q, then s, ends the watching; the run goes on";
+const LEAVE: &str = "q, then s, ends the watching; the run continues";
 
 /// The time between two looks at the record.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -81,7 +81,7 @@ impl Watch {
         let watched = Watched::listen(runs, self.port, self.book).map_err(ProgramError::View)?;
         let stop = interrupted(None);
         super::print(&format!(
-            "{}\nCtrl-C ends the watching; the run goes on.\n",
+            "{}\nCtrl-C ends the watching; the run continues.\n",
             watched.address()
         ))?;
         watched.serve(&stop).map_err(ProgramError::View)

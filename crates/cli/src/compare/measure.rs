@@ -26,8 +26,8 @@ pub struct Measured {
     pub completions: u64,
     /// The seconds of the steps: sampling, judging, updating.
     pub seconds: f64,
-    /// The seconds from start to end, with warm-up, evaluations and checkpoints. If the run shares another run's
-    /// warm-up, that warm-up counts as if it were its own.
+    /// The seconds from start to end, with SFT, evaluations and checkpoints. If the run shares another run's
+    /// SFT, that phase counts as if it were its own.
     pub total_seconds: f64,
     /// The entropy of the policy over the last steps, in nats.
     pub entropy: Option<f64>,
@@ -62,9 +62,9 @@ impl Measured {
     pub fn read(folder: &Path) -> Result<Self, ProgramError> {
         let summary = Summary::read(&folder.join("summary.json"))?;
         let store = Store::open_read_only(&folder.join("run.db"))?;
-        let completions = Total::of(&store, "sampling/completions")?;
-        let seconds = Total::of(&store, "time/step")?;
-        let start = summary.heldout.after_warmup.or(summary.heldout.initial);
+        let completions = Total::of_metric(&store, "sampling/completions")?;
+        let seconds = Total::of_metric(&store, "time/step")?;
+        let start = summary.heldout.after_sft.or(summary.heldout.initial);
         let logged = store.metrics("eval/heldout_accuracy")?;
         let evaluation = |(step, accuracy)| {
             let (completions, seconds) = (completions.until(step), seconds.until(step));
@@ -101,7 +101,7 @@ impl Measured {
     }
 
     /// Returns the evaluation after `step`.
-    pub(super) fn at(&self, step: Step) -> Option<Evaluation> {
+    pub(super) fn evaluation_at(&self, step: Step) -> Option<Evaluation> {
         self.evaluations.iter().find(|at| at.step == step).copied()
     }
 
@@ -116,7 +116,7 @@ impl Measured {
 struct Total(BTreeMap<Step, f64>);
 
 impl Total {
-    fn of(store: &Store, metric: &str) -> Result<Self, ProgramError> {
+    fn of_metric(store: &Store, metric: &str) -> Result<Self, ProgramError> {
         let mut sum = 0.0;
         let add = |(step, value): (Step, f64)| {
             sum += value;

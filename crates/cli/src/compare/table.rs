@@ -74,10 +74,10 @@ fn recipe_row(recipe: &Compared, target: bool) -> Vec<String> {
         shown(with(accuracy, means.accuracy_deviation)),
         shown(with(gain, means.gain_deviation)),
         shown(target.then(|| format!("{reached} of {finished}"))),
-        shown(means.steps_to_target.map(whole)),
-        shown(means.completions_to_target.map(whole)),
+        shown(means.steps_to_target.map(rounded)),
+        shown(means.completions_to_target.map(rounded)),
         shown(means.seconds_to_target.map(seconds)),
-        shown(means.completions.map(whole)),
+        shown(means.completions.map(rounded)),
         shown(means.seconds.map(seconds)),
         shown(means.entropy.map(|entropy| format!("{entropy:.3}"))),
         shown(means.length.map(|length| format!("{length:.1}"))),
@@ -116,7 +116,7 @@ fn notes(comparison: &Comparison) -> String {
         }
         None => text += "\n- no target: no recipe has a measured gain in accuracy",
     }
-    text += "\n- completions: sampled for training; seconds: sampling, judging and updating, without warm-up, \
+    text += "\n- completions: sampled for training; seconds: sampling, judging and updating, without SFT, \
              evaluations and checkpoints\n- entropy (nats), length (tokens) and cut off: means over the completions \
              that were sampled in the last quarter of the steps\n";
     text
@@ -169,7 +169,7 @@ fn runs(recipes: &[Compared]) -> String {
                     measured.and_then(|run| run.accuracy).map(|accuracy| format!("{accuracy:.3}")),
                 ),
                 until(|at| at.step.to_string()),
-                until(|at| whole(at.completions)),
+                until(|at| rounded(at.completions)),
                 until(|at| seconds(at.seconds)),
                 of(|run| run.steps.to_string()),
                 of(|run| thousands(run.completions)),
@@ -222,12 +222,12 @@ fn shown(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "–".into())
 }
 
-fn whole(number: f64) -> String {
+fn rounded(number: f64) -> String {
     thousands(number.round() as u64)
 }
 
 fn seconds(seconds: f64) -> String {
-    if seconds < 99.5 { format!("{seconds:.1}") } else { whole(seconds) }
+    if seconds < 99.5 { format!("{seconds:.1}") } else { rounded(seconds) }
 }
 
 fn percent(share: f64) -> String {

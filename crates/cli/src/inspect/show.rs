@@ -3,7 +3,7 @@
 use std::fmt;
 
 use firebrick::thousands;
-use firebrick_models::{Biases, DecoderConfig, ExpertSizes, QkNorm, RopeScaling, Turn};
+use firebrick_models::{Biases, DecoderConfig, ExpertSizes, QkNorm, RopeKind, RopeScaling};
 use serde_json::Value;
 
 use firebrick_core::printable;
@@ -138,7 +138,7 @@ impl Inspection {
         });
         let local = config.local_rope.as_ref();
         let local = local.map(|rope| format!(", {} in the layers with a window", rope.theta));
-        let still = config.kinds.iter().filter(|kind| kind.turn == Turn::None).count();
+        let still = config.kinds.iter().filter(|kind| kind.rope == RopeKind::None).count();
         let still = (still > 0).then(|| format!(", {still} layers without rotation"));
         let scaling = scaling(&config.rope.scaling).map(|scaling| format!(", {scaling}"));
         line(

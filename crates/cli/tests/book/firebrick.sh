@@ -44,7 +44,7 @@ train | compare)
         settings=train.steps=1
         want eval.prompts=4
         if free train.mini_batch; then want rollout.group_size=2 sampling.prompts_per_step=2 train.mini_batch=4; fi
-        if recipe "$@" | grep -q '^\[warmup\]'; then want warmup.steps=2 warmup.samples=4; fi
+        if recipe "$@" | grep -q '^\[sft\]'; then want sft.steps=2 sft.samples=4; fi
         ;;
     esac
     ;;

@@ -108,7 +108,7 @@ impl Browser {
         browser
     }
 
-    /// Loads a page anew, also if only the part behind `#` is another one.
+    /// Loads a page again, also if only the part behind `#` is another one.
     pub(crate) fn open(&mut self, address: &str) {
         self.command("Page.navigate", json!({ "url": "about:blank" }));
         let loaded = self.command("Page.navigate", json!({ "url": address }));

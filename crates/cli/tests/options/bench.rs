@@ -49,7 +49,7 @@ pub(crate) const fn default(
     Case { tries, recipe, with, shows, default: true }
 }
 
-/// The recipe `recipes/ci/tiny.toml`: sums of two digits for a new model, with a warm-up.
+/// The recipe `recipes/ci/tiny.toml`: sums of two digits for a new model, with SFT.
 pub(crate) const TINY: &str = "tiny.toml";
 
 /// A new model whose tokens are the letters a to h. A prompt is one letter. The model answers with up to four
@@ -148,8 +148,8 @@ kind = "openenv"
 servers = ["SERVER"]
 sessions = 8
 max_turn_tokens = 1
-max_heard_tokens = 16
-heard = "{{ observation.message }}"
+max_observation_tokens = 16
+observation = "{{ observation.message }}"
 
 [rollout]
 group_size = 8
@@ -195,11 +195,12 @@ impl Bench {
         let talk =
             |data: &str| TALK_RECIPE.replace("ROWS", data).replace("SERVER", &games.address());
         let rows = "train = \"game.jsonl\"\nheldout_size = 2";
-        let secret = "reset = '{\"secret\": {{ reference }}}'\nheard";
-        place.write(TALK, talk(rows).replace("heard =", &format!("{secret} =")));
-        let opening = "opening = '{{ observation.message }}'\nheard";
+        let secret = "reset = '{\"secret\": {{ reference }}}'\nobservation";
+        place.write(TALK, talk(rows).replace("observation =", &format!("{secret} =")));
+        let opening = "opening = '{{ observation.message }}'\nobservation";
         let none = "train_size = 20\nheldout_size = 4";
-        place.write("talk-alone.toml", talk(none).replace("heard =", &format!("{opening} =")));
+        place
+            .write("talk-alone.toml", talk(none).replace("observation =", &format!("{opening} =")));
         let bench = Bench { place, server, games, runs: RefCell::default() };
         let letters = ["a", "b", "c", "d", "e", "f", "g", "h"];
         bench.tokenizer("letters", &letters);

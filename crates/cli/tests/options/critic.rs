@@ -65,7 +65,7 @@ fn returns(run: &Run, factor: f64) {
     let done = run.first_completions();
     let tokens: usize = done.iter().map(|done| done.tokens).sum();
     let of = |done: &Completion| -> f64 {
-        (0..done.tokens).map(|between| done.shaped * factor.powi(between as i32)).sum()
+        (0..done.tokens).map(|between| done.reward * factor.powi(between as i32)).sum()
     };
     assert_near(run.first("critic/return_mean"), done.iter().map(of).sum::<f64>() / tokens as f64);
 }

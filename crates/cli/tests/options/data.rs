@@ -32,11 +32,11 @@ fn prompts_are_what_their_options_say() {
 }
 
 /// Settings for cases in which only the questions matter.
-const ASK: &[&str] = &["warmup={}", "train.steps=2", "sampling.dynamic=false"];
+const ASK: &[&str] = &["sft={}", "train.steps=2", "sampling.dynamic=false"];
 
 /// Like `ASK`, but with room for a story.
 const TELL: &[&str] = &[
-    "warmup={}",
+    "sft={}",
     "train.steps=2",
     "sampling.dynamic=false",
     "model.new.max_position_embeddings=1024",
@@ -174,7 +174,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["data.prompt=Now: {prompt} Well?"], CHECKPOINT, &["data.template=plain"], |run| {
         every_prompt(run, |prompt| prompt.starts_with("Now: ") && prompt.ends_with("? Well?"));
     }),
-    case(&["data.max_prompt_tokens=4"], TINY, &["data.task.digits=2", "warmup={}"], |run| {
+    case(&["data.max_prompt_tokens=4"], TINY, &["data.task.digits=2", "sft={}"], |run| {
         every_prompt(run, |prompt| prompt.len() <= 4);
         assert!(run.without().prompts().iter().any(|prompt| prompt.len() > 4));
     }),
@@ -188,7 +188,7 @@ pub(crate) const CASES: &[Case] = &[
     case(
         &["data.task={kind='addition',digits=1,worked=true,second_look=0.5}"],
         TINY,
-        &["warmup={}", "train.steps=2", "sampling.dynamic=false", "rollout.group_size=8"],
+        &["sft={}", "train.steps=2", "sampling.dynamic=false", "rollout.group_size=8"],
         |run| {
             let looks = |run: &Run| run.completions().iter().any(|done| done.text.contains('?'));
             let once = run.instead(&["data.task={kind='addition',digits=1,worked=true}"]);

@@ -46,7 +46,12 @@ pub(crate) const CASES: &[Case] = &[
         run.fails(1, "it failed at /collective_rpc with status 500");
     }),
     case(&["device.count=3"], LETTERS, &["train.steps=1", "train.mini_batch=16"], spread),
-    case(&["rollout.max_staleness=1"], LETTERS, &["train.steps=3", "sampling.surplus=drop"], ahead),
+    case(
+        &["rollout.max_staleness=1"],
+        LETTERS,
+        &["train.steps=3", "sampling.carry_over=false"],
+        ahead,
+    ),
     case(&["rollout.engine.key_variable=FIREBRICK_NOBODY_SETS_THIS"], SERVED, &[], |run| {
         run.fails(2, "this environment variable is missing or empty");
     }),

@@ -8,15 +8,15 @@ use crate::{
 };
 
 const TURNS: &str = "environment/turns_mean";
-const HEARD: &str = "environment/heard_mean";
+const OBSERVED: &str = "environment/observation_tokens_mean";
 
-/// A game for a new model, without a warm-up.
+/// A game for a new model, without SFT.
 const GAME: &[&str] =
-    &["environment.max_heard_tokens=16", "warmup={}", "train.steps=1", "sampling.dynamic=false"];
+    &["environment.max_observation_tokens=16", "sft={}", "train.steps=1", "sampling.dynamic=false"];
 /// Like `GAME`, for the options of the game.
 const GUESSES: &[&str] = &[
-    "environment.max_heard_tokens=16",
-    "warmup={}",
+    "environment.max_observation_tokens=16",
+    "sft={}",
     "train.steps=1",
     "sampling.dynamic=false",
     "data.task={kind='guessing',numbers=10}",
@@ -24,8 +24,8 @@ const GUESSES: &[&str] = &[
     "environment.max_turn_tokens=1",
 ];
 const SUMS: &[&str] = &[
-    "environment.max_heard_tokens=16",
-    "warmup={}",
+    "environment.max_observation_tokens=16",
+    "sft={}",
     "train.steps=1",
     "environment.kind=calculator",
 ];
@@ -59,9 +59,9 @@ pub(crate) const CASES: &[Case] = &[
         // The game tells a value, or that there is none.
         let told = ["=0", "=1", "=2", "=3", "=4", "=5", "=6", "=7", "=8", "=9", "=?"];
         assert!(told.iter().any(|told| said.contains(told)), "{said}");
-        assert!(run.first(HEARD) > 0.0);
+        assert!(run.first(OBSERVED) > 0.0);
     }),
-    case(&["environment={kind='own',max_heard_tokens=16}"], LETTERS, &[], |run| {
+    case(&["environment={kind='own',max_observation_tokens=16}"], LETTERS, &[], |run| {
         run.fails(2, "environment.kind is \"own\", but the program brings no environment");
     }),
     default(&["environment.kind=openenv"], TALK, ONCE, |run| {
@@ -79,8 +79,8 @@ pub(crate) const CASES: &[Case] = &[
         let turns = run.first(TURNS);
         assert!((2.0..4.0).contains(&turns), "{turns}");
     }),
-    case(&["environment.max_heard_tokens=1"], TINY, GUESSES, |run| {
-        assert!(run.first(HEARD) <= 1.0);
+    case(&["environment.max_observation_tokens=1"], TINY, GUESSES, |run| {
+        assert!(run.first(OBSERVED) <= 1.0);
         assert!(run.first_completions().iter().all(|done| done.tokens <= 2));
     }),
     case(&["environment.stop=[\"+\"]"], TINY, SUMS, |run| {
@@ -93,8 +93,8 @@ pub(crate) const CASES: &[Case] = &[
     }),
     default(&["environment.role=user"], CHECKPOINT, CHAT, |run| {
         // The words of the template around a `?` are many more than that.
-        let heard = run.first(HEARD);
-        assert!(heard > 5.0, "{heard}");
+        let observed = run.first(OBSERVED);
+        assert!(observed > 5.0, "{observed}");
     }),
     case(&["environment.role=tool"], CHECKPOINT, &["environment.kind=guessing"], |run| {
         run.fails(1, "Unknown role: tool");
@@ -117,12 +117,12 @@ pub(crate) const CASES: &[Case] = &[
         let four = |done: &Completion| done.reference == "4";
         assert!(run.first_completions().iter().all(|done| (done.verdict == "right") == four(done)));
     }),
-    case(&["environment.heard=s{{ observation.message }}"], TALK, ONCE, |run| {
+    case(&["environment.observation=s{{ observation.message }}"], TALK, ONCE, |run| {
         let done = run.first_completions();
         assert!(done.iter().any(|done| done.text.contains("s<")));
     }),
-    case(&["environment.heard={{ observation.text }}"], TALK, ONCE, |run| {
-        run.fails(1, "environment.heard: ");
+    case(&["environment.observation={{ observation.text }}"], TALK, ONCE, |run| {
+        run.fails(1, "environment.observation: ");
         run.fails(1, "the observation has: message");
     }),
     case(&["environment.time_limit=1e-6"], TALK, &["train.steps=1", IMPATIENT], |run| {

@@ -43,12 +43,8 @@ const PARTS: &[&str] = &[
 /// Four large updates per step.
 const FAR: &[&str] = &["train.mini_batch=4", "optim.lr=0.1", "sampling.dynamic=false"];
 /// Steps that are sampled by the weights of the step before.
-const STALE: &[&str] = &[
-    "loss.importance_cap=2.0",
-    "rollout.max_staleness=1",
-    "train.steps=4",
-    "sampling.surplus=drop",
-];
+const STALE: &[&str] =
+    &["loss.tis_cap=2.0", "rollout.max_staleness=1", "train.steps=4", "sampling.carry_over=false"];
 
 pub(crate) const CASES: &[Case] = &[
     default(&["advantage.kind=group_norm"], LETTERS, PAIRS, |run| {
@@ -156,18 +152,17 @@ pub(crate) const CASES: &[Case] = &[
         assert!(run.values("loss/dual_clip_fraction").is_empty());
     }),
     // The update starts from the policy that sampled, so all weights are 1. Here they are cut.
-    case(&["loss.importance_cap=0.5"], LETTERS, ONE, |run| {
+    case(&["loss.tis_cap=0.5"], LETTERS, ONE, |run| {
         assert_near(run.first("loss/total"), 0.5 * run.without().first("loss/total"));
         assert!(run.first("loss/total").abs() > 1e-3);
     }),
-    case(&["loss.importance_range=[0.99,1.01]"], LETTERS, STALE, |run| {
-        let masked = run.values("rollout/importance_masked");
+    case(&["loss.tis_mask=[0.99,1.01]"], LETTERS, STALE, |run| {
+        let masked = run.values("rollout/tis_masked");
         // The first step is sampled by its own policy. A few updates of this size move the policy by more than a
         // hundredth.
         assert!(masked[0] == 0.0 && masked.iter().any(|share| *share > 0.2), "{masked:?}");
-        assert!(run.without().values("rollout/importance_masked").is_empty());
-        run.instead(&["loss.importance_range=[2.0,0.5]"])
-            .fails(2, "expected a number from 0 to below 1");
+        assert!(run.without().values("rollout/tis_masked").is_empty());
+        run.instead(&["loss.tis_mask=[2.0,0.5]"]).fails(2, "expected a number from 0 to below 1");
     }),
     case(&["loss.entropy_coef=0.5"], LETTERS, ONE, |run| {
         let entropy = run.first("loss/entropy");
@@ -208,7 +203,7 @@ pub(crate) const CASES: &[Case] = &[
 
 /// Returns the deviation of all rewards of the first step.
 fn deviation(run: &Run) -> f64 {
-    let rewards: Vec<f64> = run.first_completions().iter().map(|done| done.shaped).collect();
+    let rewards: Vec<f64> = run.first_completions().iter().map(|done| done.reward).collect();
     spread(&rewards).1
 }
 
@@ -225,8 +220,8 @@ fn spread(numbers: &[f64]) -> (f64, f64) {
 fn whitened(run: &Run) -> f64 {
     let done = run.first_completions();
     let of_group = |group: &[Completion]| -> Vec<(f64, f64)> {
-        let mean = group.iter().map(|done| done.shaped).sum::<f64>() / group.len() as f64;
-        group.iter().map(|done| (done.tokens as f64, done.shaped - mean)).collect()
+        let mean = group.iter().map(|done| done.reward).sum::<f64>() / group.len() as f64;
+        group.iter().map(|done| (done.tokens as f64, done.reward - mean)).collect()
     };
     let all: Vec<(f64, f64)> = done.chunks(4).flat_map(of_group).collect();
     let tokens: f64 = all.iter().map(|(tokens, _)| tokens).sum();
@@ -307,8 +302,8 @@ fn loss(run: &Run, of: fn(&[Group]) -> f64) -> f64 {
         groups.entry(done.draw).or_default().push(done);
     }
     let cost = |group: &Vec<Completion>| {
-        let mean = group.iter().map(|done| done.shaped).sum::<f64>() / group.len() as f64;
-        group.iter().map(|done| (done.tokens as f64, mean - done.shaped)).collect()
+        let mean = group.iter().map(|done| done.reward).sum::<f64>() / group.len() as f64;
+        group.iter().map(|done| (done.tokens as f64, mean - done.reward)).collect()
     };
     of(&groups.values().map(cost).collect::<Vec<_>>())
 }

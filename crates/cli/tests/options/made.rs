@@ -35,10 +35,10 @@ pub(crate) struct Completion {
     pub(crate) cut: bool,
     pub(crate) verdict: String,
     pub(crate) credit: f64,
-    pub(crate) accuracy: f64,
-    pub(crate) shaped: f64,
+    pub(crate) base_reward: f64,
+    pub(crate) reward: f64,
     /// True if the completion counts in the loss.
-    pub(crate) live: bool,
+    pub(crate) in_loss: bool,
 }
 
 /// A tensor of a checkpoint.
@@ -182,7 +182,7 @@ impl Run<'_> {
     pub(crate) fn completions(&self) -> Vec<Completion> {
         let store = Connection::open(self.bench.place.path(&self.path("run.db"))).unwrap();
         let sql = "SELECT step, draw, prompt, reference, text, tokens, finish, verdict, credit, \
-                   accuracy, shaped, live FROM completions JOIN groups USING (group_id) \
+                   base_reward, reward, in_loss FROM completions JOIN groups USING (group_id) \
                    WHERE source = 'train' ORDER BY step, draw, completion";
         let mut query = store.prepare(sql).unwrap();
         let rows = query.query_map([], |row| {
@@ -196,9 +196,9 @@ impl Run<'_> {
                 cut: row.get::<_, String>(6)? == "length",
                 verdict: row.get(7)?,
                 credit: row.get(8)?,
-                accuracy: row.get(9)?,
-                shaped: row.get(10)?,
-                live: row.get(11)?,
+                base_reward: row.get(9)?,
+                reward: row.get(10)?,
+                in_loss: row.get(11)?,
             })
         });
         rows.unwrap().map(Result::unwrap).collect()

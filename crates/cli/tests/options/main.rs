@@ -12,13 +12,13 @@ mod adaptive;
 mod bench;
 mod checkpoint;
 mod critic;
+mod curriculum;
 mod data;
 mod engine;
 mod environment;
 mod judges;
 mod loss;
 mod made;
-mod memory;
 mod model;
 mod optim;
 #[path = "../place/mod.rs"]
@@ -27,8 +27,8 @@ mod reward;
 mod run;
 mod sampling;
 mod schema;
+mod sft;
 mod verifiers;
-mod warmup;
 
 use std::collections::BTreeSet;
 
@@ -43,9 +43,9 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         data::CASES,
         engine::CASES,
         environment::CASES,
-        warmup::CASES,
+        sft::CASES,
         sampling::CASES,
-        memory::CASES,
+        curriculum::CASES,
         reward::CASES,
         judges::CASES,
         loss::CASES,

@@ -136,7 +136,7 @@ pub(crate) const CASES: &[Case] = &[
     case(
         &["model.new.max_position_embeddings=11"],
         TINY,
-        &["warmup={}", "train.steps=1", "data.task.digits=2"],
+        &["sft={}", "train.steps=1", "data.task.digits=2"],
         |run| {
             assert_eq!(run.json("config.json")["max_position_embeddings"], 11);
             let longest = |run: &Run| run.prompts().iter().map(String::len).max().unwrap();
@@ -160,7 +160,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(rest, "");
         }
     }),
-    case(&["model.new.alphabet='0123456789+=xyz'"], TINY, &["warmup={}", "train.steps=1"], |run| {
+    case(&["model.new.alphabet='0123456789+=xyz'"], TINY, &["sft={}", "train.steps=1"], |run| {
         let letters =
             |run: &Run| run.completions().iter().any(|it| it.text.contains(['x', 'y', 'z']));
         assert!(letters(run) && !letters(&run.without()));

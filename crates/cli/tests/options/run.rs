@@ -47,7 +47,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(run.summary()["steps"], 3);
     }),
     // A step draws four of the 80 prompts, because every group is trained on.
-    case(&["train.epochs=0.1"], TINY, &["warmup={}", "sampling.dynamic=false"], |run| {
+    case(&["train.epochs=0.1"], TINY, &["sft={}", "sampling.dynamic=false"], |run| {
         assert_eq!(run.summary()["stopped_because"], "epochs");
         assert_eq!(run.summary()["steps"], 2);
         assert_eq!(run.without().summary()["stopped_because"], "steps");
@@ -96,7 +96,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["train.share_prompts=always"], CHECKPOINT, &["train.share_prompts=never"], |run| {
         assert!(run.first("update/tokens_shared") > 0.5);
     }),
-    // Sampler and trainer round alike on the CPU. If the log-probabilities are computed anew, the update starts
+    // Sampler and trainer round alike on the CPU. If the log-probabilities are computed again, the update starts
     // from its own numbers.
     default(&["train.old_logprobs=auto"], LETTERS, &[], |run| {
         assert!(run.first("rollout/logprob_diff_max") < 1e-4);
@@ -176,7 +176,7 @@ pub(crate) const CASES: &[Case] = &[
         let total: usize = done.iter().map(|done| done.text.matches('a').count()).sum();
         assert_near(run.first("observe/count/a"), total as f64 / done.len() as f64);
     }),
-    case(&["eval.prompts=3"], TINY, &["warmup={}", "train.steps=1"], |run| {
+    case(&["eval.prompts=3"], TINY, &["sft={}", "train.steps=1"], |run| {
         assert!(run.card().contains("Prompts: 3."), "{}", run.card());
         assert!(in_parts(run, 3));
     }),

@@ -64,17 +64,17 @@ pub(crate) const CASES: &[Case] = &[
     case(&["sampling.on_cap=error"], LETTERS, HOPELESS, |run| {
         run.fails(1, "1 rounds of sampling gave 0 of");
     }),
-    default(&["sampling.surplus=keep"], LETTERS, SURPLUS, |run| {
+    default(&["sampling.carry_over=true"], LETTERS, SURPLUS, |run| {
         assert!(sum(run, "sampling/groups_surplus") > 0.0);
-        assert!(sum(run, "sampling/groups_carried") > 0.0);
+        assert!(sum(run, "sampling/groups_carried_over") > 0.0);
     }),
-    case(&["sampling.surplus=drop"], LETTERS, SURPLUS, |run| {
+    case(&["sampling.carry_over=false"], LETTERS, SURPLUS, |run| {
         assert!(sum(run, "sampling/groups_surplus") > 0.0);
-        assert_eq!(sum(run, "sampling/groups_carried"), 0.0);
+        assert_eq!(sum(run, "sampling/groups_carried_over"), 0.0);
     }),
-    case(&["sampling.max_surplus_age=0"], LETTERS, SURPLUS, |run| {
+    case(&["sampling.max_carry_over_age=0"], LETTERS, SURPLUS, |run| {
         assert!(sum(run, "sampling/groups_stale") > 0.0);
-        assert_eq!(sum(run, "sampling/groups_carried"), 0.0);
+        assert_eq!(sum(run, "sampling/groups_carried_over"), 0.0);
         assert_eq!(sum(&run.without(), "sampling/groups_stale"), 0.0);
     }),
     // The rewards of right and wrong are 2 apart.

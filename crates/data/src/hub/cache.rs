@@ -213,7 +213,7 @@ impl Repo {
                     "another process is downloading the same file: waiting for it",
                 ));
             }
-            // Some disks have no locks, such as some network file systems. The download goes on there.
+            // Some disks have no locks, such as some network file systems. The download continues there.
             Err(TryLockError::Error(_)) => return Ok(None),
         }
         file.lock().map_err(|source| disk(&path, source))?;

@@ -225,7 +225,7 @@ fn what_python_downloaded_is_found() {
         }
     });
     assert_eq!(files.unwrap(), found);
-    assert!(notes.contains("going on with the files in the cache"), "{notes}");
+    assert!(notes.contains("continuing with the files in the cache"), "{notes}");
 
     fs::create_dir(folder.join("trees")).unwrap();
     let tree = json!({"format_version": 1, "files": {
@@ -242,7 +242,7 @@ fn what_python_downloaded_is_found() {
 }
 
 #[test]
-fn a_download_that_breaks_off_goes_on() {
+fn a_download_that_breaks_off_continues() {
     let cache = tempfile::tempdir().unwrap();
     let (endpoint, log) = serve("127.0.0.1", |asked| {
         let mut reply = whole(ROWS)(asked);

@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_an_error() {
         let fill = |source: &str| {
-            let template = TextTemplate::new("environment.heard", source)?;
+            let template = TextTemplate::new("environment.observation", source)?;
             template.fill(json!({"observation": {"message": "higher"}}).as_object().unwrap())
         };
         assert_eq!(fill("It is {{ observation.message }}.").unwrap(), "It is higher.");
@@ -73,7 +73,7 @@ mod tests {
             "{% for i in range(9999999) %}{% endfor %}",
         ] {
             let error = fill(source).unwrap_err().to_string();
-            assert!(error.starts_with("environment.heard: "), "{source}: {error}");
+            assert!(error.starts_with("environment.observation: "), "{source}: {error}");
         }
     }
 }

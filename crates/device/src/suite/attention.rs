@@ -1,7 +1,9 @@
 //! Cases of the suite: attention over the tokens of a batch, forward and backward.
 
 use burn::tensor::{Device, Tensor};
-use firebrick_kernels::{Heads, Look, Segment, Sight, attention, attention_backward};
+use firebrick_kernels::{
+    AttentionOptions, Heads, PackedMask, Segment, attention, attention_backward,
+};
 
 use super::{
     Array, Case,
@@ -15,9 +17,9 @@ use crate::{Failure, Precision, Tolerance};
 pub(super) fn cases() -> Vec<Case> {
     [
         ("operations/attention", Tolerance::FORWARD, odd as super::Compute),
-        ("operations/attention_back", Tolerance::BACKWARD, odd_back),
+        ("operations/attention_backward", Tolerance::BACKWARD, odd_backward),
         ("attention/forward", Tolerance::ROUNDED, real),
-        ("attention/backward", Tolerance::ROUNDED, real_back),
+        ("attention/backward", Tolerance::ROUNDED, real_backward),
     ]
     .into_iter()
     .flat_map(|(name, tolerance, compute)| Case::in_every_format(name, tolerance, compute))
@@ -28,7 +30,7 @@ fn odd(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     forward(oddities(device, precision))
 }
 
-fn odd_back(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+fn odd_backward(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     backward(oddities(device, precision), |shape| wave(shape, 0.11, device))
 }
 
@@ -37,33 +39,33 @@ fn real(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     forward(realities(device, precision))
 }
 
-fn real_back(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+fn real_backward(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     backward(realities(device, precision), |shape| Noise::new(4).tensor(shape, device))
 }
 
-fn forward(all: Vec<Looks>) -> Result<Vec<Array>, Failure> {
+fn forward(all: Vec<Inputs>) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
-    for Looks { name, looks: [query, key, value], sight, look } in all {
-        let attended = attention(&query, &key, &value, &sight, look);
-        arrays.push(Array::new(format!("output, {name}"), values(attended.output)?));
-        // At a place of no text, the logarithm has no meaning.
-        let logsums = values(attended.logsum)?.into_iter();
-        let logsums = logsums.map(|x| if x > -1e3 { x } else { 0.0 }).collect();
-        arrays.push(Array::new(format!("logarithms, {name}"), logsums));
+    for Inputs { name, qkv: [query, key, value], mask, options } in all {
+        let out = attention(&query, &key, &value, &mask, options);
+        arrays.push(Array::new(format!("output, {name}"), values(out.output)?));
+        // At a token of no text, the logarithm has no meaning.
+        let lses = values(out.lse)?.into_iter();
+        let lses = lses.map(|x| if x > -1e3 { x } else { 0.0 }).collect();
+        arrays.push(Array::new(format!("logarithms, {name}"), lses));
     }
     Ok(arrays)
 }
 
 fn backward(
-    all: Vec<Looks>,
+    all: Vec<Inputs>,
     d_output: impl Fn([usize; 3]) -> Tensor<3>,
 ) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
-    for Looks { name, looks, sight, look } in all {
-        let looks = looks.each_ref();
-        let attended = attention(looks[0], looks[1], looks[2], &sight, look);
-        let d_output = d_output(looks[0].dims());
-        let gradients = attention_backward(looks, &attended, &d_output, &sight, look);
+    for Inputs { name, qkv, mask, options } in all {
+        let qkv = qkv.each_ref();
+        let out = attention(qkv[0], qkv[1], qkv[2], &mask, options);
+        let d_output = d_output(qkv[0].dims());
+        let gradients = attention_backward(qkv, &out, &d_output, &mask, options);
         for (d, of) in gradients.into_iter().zip(["query", "key", "value"]) {
             arrays.push(Array::new(format!("∂{of}, {name}"), values(d)?));
         }
@@ -72,14 +74,14 @@ fn backward(
 }
 
 /// The inputs of an attention.
-struct Looks {
+struct Inputs {
     name: String,
-    looks: [Tensor<3>; 3],
-    sight: Sight,
-    look: Look,
+    qkv: [Tensor<3>; 3],
+    mask: PackedMask,
+    options: AttentionOptions,
 }
 
-impl Looks {
+impl Inputs {
     /// Makes inputs of numbers that `numbers` makes for a shape: queries first, then keys and values.
     fn new(
         heads: Heads,
@@ -88,23 +90,23 @@ impl Looks {
         (device, precision): (&Device, Precision),
         numbers: impl Fn(usize, [usize; 3]) -> Tensor<3>,
     ) -> Self {
-        let places = segments.iter().map(|it| it.places.end).max().unwrap_or(0) + 1;
-        let looks = [heads.query, heads.key, heads.key];
-        let shapes = looks.map(|count| [places, count, heads.width]);
-        let looks = [0, 1, 2].map(|which| {
-            let look = numbers(which, shapes[which]).mul_scalar(2.0);
-            look.cast(compute(precision).dtype())
+        let tokens = segments.iter().map(|it| it.range.end).max().unwrap_or(0) + 1;
+        let counts = [heads.query, heads.key, heads.key];
+        let shapes = counts.map(|count| [tokens, count, heads.width]);
+        let qkv = [0, 1, 2].map(|which| {
+            let x = numbers(which, shapes[which]).mul_scalar(2.0);
+            x.cast(compute(precision).dtype())
         });
-        let sight = Sight::new(segments, places, device);
-        let name = format!("{places} places, {heads:?}, window {window:?}");
-        Looks { name, looks, sight, look: Look { window, scores: 1 << 14 } }
+        let mask = PackedMask::new(segments, tokens, device);
+        let name = format!("{tokens} tokens, {heads:?}, window {window:?}");
+        Inputs { name, qkv, mask, options: AttentionOptions { window, scores: 1 << 14 } }
     }
 }
 
 /// Makes single texts and texts that share a beginning, with padding and with windows. In one batch more queries see the
 /// shared beginning than one cube goes through. Heads of 32, 48 and 112 numbers are made of whole matrices of
 /// matrix units.
-fn oddities(device: &Device, precision: Precision) -> Vec<Looks> {
+fn oddities(device: &Device, precision: Precision) -> Vec<Inputs> {
     let few = Heads { query: 4, key: 2, width: 20 };
     let wide = Heads { query: 3, key: 1, width: 70 };
     let even = |width| Heads { query: 4, key: 2, width };
@@ -121,15 +123,15 @@ fn oddities(device: &Device, precision: Precision) -> Vec<Looks> {
         (even(112), shared(), Some(70)),
     ];
     let numbers = |which: usize, shape| wave(shape, [0.37, 0.73, 0.53][which], device);
-    let looks = |(heads, segments, window): (Heads, Vec<Segment>, _)| {
-        Looks::new(heads, &segments, window, (device, precision), numbers)
+    let inputs = |(heads, segments, window): (Heads, Vec<Segment>, _)| {
+        Inputs::new(heads, &segments, window, (device, precision), numbers)
     };
-    batches.map(looks).into()
+    batches.map(inputs).into()
 }
 
 /// Makes texts of 300 tokens, alone, as two parts of which others share the first, and with windows that begin in
 /// the middle of a tile.
-fn realities(device: &Device, precision: Precision) -> Vec<Looks> {
+fn realities(device: &Device, precision: Precision) -> Vec<Inputs> {
     let narrow = Heads { query: 8, key: 2, width: 64 };
     let wide = Heads { query: 8, key: 1, width: 128 };
     let batches = [
@@ -139,22 +141,22 @@ fn realities(device: &Device, precision: Precision) -> Vec<Looks> {
         (wide, texts(1, &[300, 17], &[]), Some(65)),
     ];
     let numbers = |which: usize, shape| Noise::new(1 + which as u64).tensor(shape, device);
-    let looks = |(heads, segments, window): (Heads, Vec<Segment>, _)| {
-        Looks::new(heads, &segments, window, (device, precision), numbers)
+    let inputs = |(heads, segments, window): (Heads, Vec<Segment>, _)| {
+        Inputs::new(heads, &segments, window, (device, precision), numbers)
     };
-    batches.map(looks).into()
+    batches.map(inputs).into()
 }
 
-/// Makes texts of some lengths behind `gap` places of no text. `after` says which text goes on from which.
-fn texts(gap: usize, lengths: &[usize], after: &[(usize, usize)]) -> Vec<Segment> {
+/// Makes texts of some lengths behind `gap` tokens of no text. `prefixes` says which text continues which.
+fn texts(gap: usize, lengths: &[usize], prefixes: &[(usize, usize)]) -> Vec<Segment> {
     let mut start = gap;
     let mut segments: Vec<Segment> = Vec::new();
     for length in lengths {
-        segments.push(Segment { places: start..start + length, after: None });
+        segments.push(Segment { range: start..start + length, prefix: None });
         start += length;
     }
-    for &(text, before) in after {
-        segments[text].after = Some(before);
+    for &(text, prefix) in prefixes {
+        segments[text].prefix = Some(prefix);
     }
     segments
 }

@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Multiplies a matrix by a column and goes on with elementwise operations. Fusion chose a kernel for a row times
+/// Multiplies a matrix by a column and continues with elementwise operations. Fusion chose a kernel for a row times
 /// a matrix (<https://github.com/tracel-ai/burn/issues/5122>).
 fn burn_5122(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();

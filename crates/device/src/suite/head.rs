@@ -1,7 +1,7 @@
 //! Cases of the suite: the head of a model with 151,936 tokens, checked on the host.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use firebrick_kernels::{TokenLogProbs, head_backward, head_record};
+use firebrick_kernels::{TokenLogProbs, head_backward, head_logprobs_saving};
 
 use super::{
     Array, Case,
@@ -63,7 +63,7 @@ fn judged(
             let name = format!("{what}, {tokens}×{width} {name}");
             arrays.push(Array::with_expected(name, values, expected));
         };
-        let now = head_record(&hidden, &head, &labels, known.temperature, logits);
+        let now = head_logprobs_saving(&hidden, &head, &labels, known.temperature, logits);
         let of_tokens = |all: Vec<f32>| known.tokens.iter().map(|&token| all[token]).collect();
         let TokenLogProbs { logprobs, entropy, .. } = &now;
         add("log-probs", of_tokens(values(logprobs.clone())?), known.judgements(|it| it.logprob));

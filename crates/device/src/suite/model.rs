@@ -8,11 +8,12 @@ use burn::{
 use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::{
     Base, Compute, DecodeCache, Decoder, DecoderConfig, Family, LayerKind, Lora, Padding,
-    PolicyModel, Rope, RopeScaling, Sizes, TokenBatch, Turn, Yarn, head_logprobs, parameters,
+    PolicyModel, Rope, RopeKind, RopeScaling, Sizes, TokenBatch, Yarn, head_logprobs, parameters,
     random_in,
 };
 use firebrick_train::{
-    Aggregation, ClipRange, Cut, Dapo, Kl, KlEstimator, Objective, Sample, UpdateReport, Updater,
+    Aggregation, ClipRange, Dapo, Kl, KlEstimator, MicroBatching, Objective, Sample, UpdateReport,
+    Updater,
 };
 
 use super::{
@@ -60,7 +61,7 @@ fn hidden(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> 
     ])
 }
 
-/// Computes a row long enough for positions to turn many times.
+/// Computes a row long enough for positions to rotate many times.
 fn positions(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let row = tokens(0, 200);
     let batch = TokenBatch::new(&[&row], Padding::Right, device);
@@ -187,7 +188,7 @@ fn gradients(device: &Device, precision: Precision) -> Result<Vec<Array>, Failur
 /// gone through once more with its input kept on the host. A cut changes nothing but the order of sums.
 fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(&device.clone().autodiff())?;
-    let cut = Cut {
+    let micro_batching = MicroBatching {
         micro_batch_tokens: 26,
         logits: 100,
         waiting_logits: 0,
@@ -195,27 +196,27 @@ fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         offload: true,
         share_prompts: Some(true),
     };
-    let gradients = |cut| {
-        let report = updater(cut).gradients(&policy, &samples()).map_err(failed)?;
+    let gradients = |micro_batching| {
+        let report = updater(micro_batching).gradients(&policy, &samples()).map_err(failed)?;
         named(&policy, &report)
     };
     let expected = gradients(WHOLE)?;
-    let arrays = gradients(cut)?.into_iter().zip(expected);
+    let arrays = gradients(micro_batching)?.into_iter().zip(expected);
     Ok(arrays
         .map(|((name, values), (_, expected))| Array::with_expected(name, values, expected))
         .collect())
 }
 
-/// Computes layers of newer families, decoded and in an update. They have a window and a rope of its own, a layer
-/// that turns nothing, half of a head turned and made longer, and scaled queries. They have norms behind the
-/// halves of a layer and around them, and norms of heads one by one and together. They also have a recurrence in
-/// the place of attention beside attention with gates, and experts.
+/// Computes layers of newer families, decoded and in an update. They have a window and a rope of its own, a layer that
+/// rotates nothing, half of a head rotated and made longer, and scaled queries. They have post-norm, alone and with
+/// pre-norm, and norms of heads one by one and together. They also have a recurrence instead of attention beside
+/// attention with gates, and experts.
 fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for family in [Family::Gemma3, Family::Olmo2, Family::Qwen35, Family::Qwen3Moe] {
         let mut config = DecoderConfig::new(family, sizes());
-        let windowed = LayerKind { window: Some(5), turn: Turn::Local, ..LayerKind::default() };
-        let still = LayerKind { turn: Turn::None, ..LayerKind::default() };
+        let windowed = LayerKind { window: Some(5), rope: RopeKind::Local, ..LayerKind::default() };
+        let still = LayerKind { rope: RopeKind::None, ..LayerKind::default() };
         let [first, second] = match family {
             Family::Qwen35 => [LayerKind { recurrent: true, ..still }, windowed],
             Family::Qwen3Moe => [LayerKind { sparse: true, ..windowed }, still],
@@ -237,7 +238,7 @@ fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Returns a rope that turns half of a head, by frequencies that YaRN changed.
+/// Returns a rope that rotates half of a head, by frequencies that YaRN changed.
 fn half_scaled() -> Rope {
     let scaling = RopeScaling::Yarn(Yarn {
         factor: 4.0,
@@ -373,7 +374,7 @@ pub(super) fn samples() -> Vec<Sample> {
 }
 
 /// An update in one piece.
-pub(super) const WHOLE: Cut = Cut {
+pub(super) const WHOLE: MicroBatching = MicroBatching {
     micro_batch_tokens: usize::MAX,
     logits: usize::MAX,
     waiting_logits: usize::MAX,
@@ -383,9 +384,9 @@ pub(super) const WHOLE: Cut = Cut {
 };
 
 /// Makes an updater of DAPO with everything that it can have: two clips, an entropy bonus and a KL penalty.
-pub(super) fn updater(cut: Cut) -> Updater {
+pub(super) fn updater(micro_batching: MicroBatching) -> Updater {
     Updater {
-        others: Default::default(),
+        replicas: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),
@@ -400,7 +401,7 @@ pub(super) fn updater(cut: Cut) -> Updater {
         aggregation: Aggregation::TokenMean,
         constant_length: 1,
         temperature: 0.9,
-        cut,
+        micro_batching,
     }
 }
 

@@ -2,9 +2,9 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{
-    Activation, AdamWStep, Codes, Compute, Frequencies, Heads, Norm, Rotary, adamw, add_product,
-    add_rows, cast_in_columns, column_sums, gated, gated_back, head_backward, head_record, linear,
-    looks, looks_back, scaled_squares, unpacked,
+    Activation, AdamWStep, Codes, Compute, Heads, Norm, RopeFrequencies, RopeTable, adamw,
+    add_product, add_rows, cast_in_columns, column_sums, gated, gated_backward, head_backward,
+    head_logprobs_saving, linear, qkv_rope, qkv_rope_backward, scaled_squares, unpacked,
 };
 
 use super::{
@@ -20,15 +20,15 @@ pub(super) fn cases() -> Vec<Case> {
     let in_every_format = [
         ("operations/norm", Tolerance::SUM, norm as super::Compute),
         ("operations/gated", Tolerance::ELEMENTWISE, activation),
-        ("operations/looks", Tolerance::SUM, rotated),
+        ("operations/qkv_rope", Tolerance::SUM, queries_keys_values),
         ("operations/linear", Tolerance::PRODUCT, products),
         ("operations/head", Tolerance::FORWARD, head),
         ("operations/unpacked", Tolerance::ELEMENTWISE, unpacking),
     ];
     let in_f32_only = [
-        in_f32("operations/norm_back", Tolerance::SUM, norm_back),
-        in_f32("operations/looks_back", Tolerance::SUM, rotated_back),
-        in_f32("operations/lookup_back", Tolerance::SUM, lookups),
+        in_f32("operations/norm_backward", Tolerance::SUM, norm_backward),
+        in_f32("operations/qkv_rope_backward", Tolerance::SUM, queries_keys_values_backward),
+        in_f32("operations/lookup_backward", Tolerance::SUM, lookups),
         in_f32("operations/adamw", Tolerance::ELEMENTWISE, steps),
     ];
     let in_every_format = in_every_format
@@ -56,13 +56,13 @@ fn norm(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-fn norm_back(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+fn norm_backward(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for (rows, width) in [(1, 1), (3, 7), (1100, 9), (5, 1030)] {
         for beside in [None, Some(wave([rows, width], 0.11, device))] {
             let (x, d_y) = (wave([rows, width], 0.37, device), wave([rows, width], 0.73, device));
             let weight = wave([width], 0.53, device);
-            let (d_x, d_weight) = RULES[1].back(x, weight, d_y, beside);
+            let (d_x, d_weight) = RULES[1].backward(x, weight, d_y, beside);
             arrays.push(Array::new(format!("∂x of {rows}×{width}"), values(d_x)?));
             arrays.push(Array::new(format!("∂weight of {rows}×{width}"), values(d_weight)?));
         }
@@ -79,7 +79,7 @@ fn activation(device: &Device, precision: Precision) -> Result<Vec<Array>, Failu
             let name = format!("{activation:?} of {rows}×{width}");
             let y = gated(both.clone(), activation, compute(precision));
             arrays.push(Array::new(name.clone(), values(y)?));
-            let [inner, d] = gated_back(both, d, activation, compute(precision));
+            let [inner, d] = gated_backward(both, d, activation, compute(precision));
             arrays.push(Array::new(format!("{name} again"), values(inner)?));
             arrays.push(Array::new(format!("∂{name}"), values(d)?));
         }
@@ -94,50 +94,50 @@ const HEADS: [Heads; 3] = [
 ];
 
 /// Makes the rotary embedding of positions up to a hundred thousand.
-fn rotary(heads: Heads, device: &Device) -> Rotary {
-    let positions: Vec<i32> = (0..PLACES as i32).map(|place| place * place * 83 % 99_991).collect();
-    let positions = TensorData::new(positions, [1, PLACES]);
+fn rotary(heads: Heads, device: &Device) -> RopeTable {
+    let positions: Vec<i32> = (0..TOKENS as i32).map(|token| token * token * 83 % 99_991).collect();
+    let positions = TensorData::new(positions, [1, TOKENS]);
     let positions = Tensor::<2, Int>::from_data(positions, device);
-    // The narrowest heads are turned whole, as in most models. The others are turned in part, and made longer by a
+    // The narrowest heads are rotated whole, as in most models. The others are rotated in part, and made longer by a
     // tenth.
     let (pairs, scale) = if heads.width == 2 { (1, 1.0) } else { (heads.width * 3 / 8, 1.1) };
     let frequencies: Vec<f32> = (0..pairs).map(|at| 0.7f32.powi(at as i32)).collect();
-    Rotary::new(&positions, &Frequencies::new(frequencies).scaled(scale))
+    RopeTable::new(&positions, &RopeFrequencies::new(frequencies).scaled(scale))
 }
 
-const PLACES: usize = 37;
+const TOKENS: usize = 37;
 
 fn norms(heads: Heads, device: &Device) -> [Option<(Norm, [Tensor<1>; 2])>; 2] {
     [None, Some((RULES[1], [0.31, 0.57].map(|pitch| wave([heads.width], pitch, device))))]
 }
 
-fn rotated(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+fn queries_keys_values(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for heads in HEADS {
-        let projected = wave([PLACES, (heads.query + 2 * heads.key) * heads.width], 0.37, device);
+        let projected = wave([TOKENS, (heads.query + 2 * heads.key) * heads.width], 0.37, device);
         for norms in norms(heads, device) {
             let normed = norms.is_some();
             let rotary = rotary(heads, device);
-            let all = looks(projected.clone(), heads, norms, &rotary, compute(precision));
-            for (look, name) in all.into_iter().zip(["query", "key", "value"]) {
+            let all = qkv_rope(projected.clone(), heads, norms, &rotary, compute(precision));
+            for (x, name) in all.into_iter().zip(["query", "key", "value"]) {
                 let name = format!("{name}, {heads:?}, norms: {normed}");
-                arrays.push(Array::new(name, values(look)?));
+                arrays.push(Array::new(name, values(x)?));
             }
         }
     }
     Ok(arrays)
 }
 
-fn rotated_back(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+fn queries_keys_values_backward(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for heads in HEADS {
-        let projected = wave([PLACES, (heads.query + 2 * heads.key) * heads.width], 0.37, device);
+        let projected = wave([TOKENS, (heads.query + 2 * heads.key) * heads.width], 0.37, device);
         for norms in norms(heads, device) {
             let gradients = [(heads.query, 0.73), (heads.key, 0.53), (heads.key, 0.11)]
-                .map(|(count, pitch)| wave([PLACES, count, heads.width], pitch, device));
+                .map(|(count, pitch)| wave([TOKENS, count, heads.width], pitch, device));
             let name = format!("{heads:?}, norms: {}", norms.is_some());
             let norms = norms.map(|norms| (norms, projected.clone()));
-            let (d, d_weights) = looks_back(heads, norms, &rotary(heads, device), gradients);
+            let (d, d_weights) = qkv_rope_backward(heads, norms, &rotary(heads, device), gradients);
             arrays.push(Array::new(format!("∂projected, {name}"), values(d)?));
             for d_weight in d_weights.into_iter().flatten() {
                 arrays.push(Array::new(format!("∂weight, {name}"), values(d_weight)?));
@@ -217,7 +217,7 @@ fn head(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
         let weights = wave([vocab, width], 0.73, device);
         let labels: Vec<i32> = (0..tokens).map(|at| (at * 41 % vocab) as i32).collect();
         let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [tokens]), device);
-        let now = head_record(&hidden, &weights, &labels, 0.7, logits);
+        let now = head_logprobs_saving(&hidden, &weights, &labels, 0.7, logits);
         let name = format!("{tokens}×{width}×{vocab}, {logits:?}");
         arrays.push(Array::new(format!("log-probs, {name}"), values(now.logprobs.clone())?));
         arrays.push(Array::new(format!("entropy, {name}"), values(now.entropy.clone())?));

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use burn::tensor::Device;
-use firebrick_kernels::{Heads, PAGE, Pages, Slots, Span, Table, attention_over_pages};
+use firebrick_kernels::{Block, BlockTable, Heads, PAGE, Pages, SlotMapping, paged_attention};
 
 use super::{Array, Case, noise::Noise, operations::compute, tensors::values};
 use crate::{Failure, Precision, Tolerance};
@@ -35,9 +35,9 @@ fn decoded(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure>
             Noise::new(salt).tensor([count, kv[0], kv[1]], device).mul_scalar(2.0)
         };
         // A page that two rows share is written once.
-        let all: BTreeSet<usize> = table.rows().iter().flatten().flat_map(places).collect();
-        let slots = Slots::new((0..all.len()).collect(), all.iter().copied().collect());
-        pages.write(&slots, &tokens(1, all.len()), &tokens(2, all.len()));
+        let all: BTreeSet<usize> = table.rows().iter().flatten().flat_map(slots).collect();
+        let mapping = SlotMapping::new((0..all.len()).collect(), all.iter().copied().collect());
+        pages.write(&mapping, &tokens(1, all.len()), &tokens(2, all.len()));
 
         let rows = LENGTHS.len();
         for step in 0..STEPS {
@@ -47,15 +47,15 @@ fn decoded(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure>
             if pages.dense() {
                 pages.write_newest(&table, &keys, &numbers);
             } else {
-                let newest = |row: &Vec<Span>| row.iter().flat_map(places).last();
+                let newest = |row: &Vec<Block>| row.iter().flat_map(slots).last();
                 let newest = table.rows().iter().filter_map(newest).collect();
-                pages.write(&Slots::new((0..rows).collect(), newest), &keys, &numbers);
+                pages.write(&SlotMapping::new((0..rows).collect(), newest), &keys, &numbers);
             }
             let query = Noise::new(salt + 2).tensor([rows, heads.query, heads.width], device);
             let query = query.mul_scalar(2.0).cast(compute(precision).dtype());
             for window in [None, Some(1), Some(300)] {
                 let name = format!("step {step}, {heads:?}, window {window:?}");
-                let output = attention_over_pages(query.clone(), &[&pages], &mut table, window);
+                let output = paged_attention(query.clone(), &[&pages], &mut table, window);
                 arrays.push(Array::new(name, values(output)?));
             }
         }
@@ -65,30 +65,30 @@ fn decoded(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure>
 
 /// Makes the rows before their newest tokens, and tells how many pages there are. Each row has the pages that it is
 /// going to write to.
-fn table() -> (Table, usize) {
+fn table() -> (BlockTable, usize) {
     let of_row = LENGTHS.map(|length| (length + STEPS - 1).div_ceil(PAGE));
     let count: usize = of_row.iter().sum();
     // 37 is a prime, so all numbers below `count` come up once unless 37 divides it.
     let mut numbers = (0..count).map(|at| at * 37 % count);
-    let mut rows: Vec<Vec<Span>> = Vec::new();
+    let mut rows: Vec<Vec<Block>> = Vec::new();
     for (length, pages) in LENGTHS.into_iter().zip(of_row) {
         let mut left = length - 1;
-        let spans = numbers.by_ref().take(pages).map(|page| {
+        let blocks = numbers.by_ref().take(pages).map(|page| {
             let tokens = left.min(PAGE);
             left -= tokens;
-            Span { block: 0, page, tokens }
+            Block { pool: 0, page, tokens }
         });
-        rows.push(spans.collect());
+        rows.push(blocks.collect());
     }
     let [.., before, last] = rows.as_mut_slice() else { unreachable!("there are two rows") };
     last[..SHARED].copy_from_slice(&before[..SHARED]);
-    (Table::new(rows), count)
+    (BlockTable::new(rows), count)
 }
 
-/// Returns the places of a span's tokens.
-fn places(span: &Span) -> Range<usize> {
-    let first = span.page * PAGE;
-    first..first + span.tokens
+/// Returns the slots of a block's tokens.
+fn slots(block: &Block) -> Range<usize> {
+    let first = block.page * PAGE;
+    first..first + block.tokens
 }
 
 #[cfg(test)]
@@ -100,7 +100,7 @@ mod tests {
         let (table, count) = table();
         let lengths: Vec<usize> = (0..LENGTHS.len()).map(|row| table.length(row) + 1).collect();
         assert_eq!(lengths, LENGTHS);
-        let pages = table.rows().iter().flatten().map(|span| span.page);
+        let pages = table.rows().iter().flatten().map(|block| block.page);
         let distinct: BTreeSet<usize> = pages.clone().collect();
         assert_eq!(distinct.len() + SHARED, pages.count());
         assert!(distinct.iter().all(|&page| page < count));

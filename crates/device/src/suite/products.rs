@@ -63,7 +63,7 @@ enum Pass {
     /// The same, with weights as they are kept, such as a frozen base of 16 bits.
     Frozen,
     /// `d · wᵀ`: `[rows, outputs]` to `[rows, inputs]`.
-    Back,
+    Backward,
     /// `xᵀ · d`: the gradient of `w`, a sum over all rows.
     Weight,
 }
@@ -76,8 +76,8 @@ const fn frozen(rows: usize, inputs: usize, outputs: usize) -> Product {
     Product { pass: Pass::Frozen, rows, inputs, outputs }
 }
 
-const fn back(rows: usize, inputs: usize, outputs: usize) -> Product {
-    Product { pass: Pass::Back, rows, inputs, outputs }
+const fn backward(rows: usize, inputs: usize, outputs: usize) -> Product {
+    Product { pass: Pass::Backward, rows, inputs, outputs }
 }
 
 const fn weight(rows: usize, inputs: usize, outputs: usize) -> Product {
@@ -91,26 +91,29 @@ fn small<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec
         16 => &[
             forward(1, 896, 4864),
             forward(16, 4864, 896),
-            back(16, 896, 4864),
+            backward(16, 896, 4864),
             weight(16, 896, 128),
         ],
         17 => &[
             forward(17, 896, 4864),
-            back(17, 4864, 896),
+            backward(17, 4864, 896),
             weight(17, 896, 128),
             frozen(19, 897, 131),
         ],
-        64 => {
-            &[forward(64, 4864, 130), back(64, 896, 128), weight(64, 896, 16), back(61, 127, 893)]
-        }
+        64 => &[
+            forward(64, 4864, 130),
+            backward(64, 896, 128),
+            weight(64, 896, 16),
+            backward(61, 127, 893),
+        ],
         512 => &[
             forward(512, 896, 128),
-            back(512, 896, 128),
+            backward(512, 896, 128),
             weight(512, 896, 128),
             frozen(512, 128, 896),
             weight(509, 131, 259),
         ],
-        _ => &[forward(4096, 896, 16), back(4093, 128, 65), weight(4096, 128, 128)],
+        _ => &[forward(4096, 896, 16), backward(4093, 128, 65), weight(4096, 128, 128)],
     };
     all(products, device, precision)
 }
@@ -118,25 +121,25 @@ fn small<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec
 /// Multiplies in the shapes of larger models. Over the four cases each part has every width.
 fn wide<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let products: &[Product] = match ROWS {
-        17 => &[forward(17, 12288, 4096), back(17, 896, 4864), weight(17, 1536, 8960)],
+        17 => &[forward(17, 12288, 4096), backward(17, 896, 4864), weight(17, 1536, 8960)],
         64 => &[
             forward(64, 9728, 2560),
             frozen(64, 9728, 2560),
-            back(64, 4096, 12288),
+            backward(64, 4096, 12288),
             weight(64, 896, 4864),
         ],
         512 => &[
             forward(512, 1536, 8960),
-            back(512, 2560, 9728),
+            backward(512, 2560, 9728),
             weight(512, 4096, 12288),
             forward(509, 2557, 9731),
         ],
         _ => &[
             forward(4096, 896, 4864),
             frozen(4096, 4096, 4096),
-            back(4096, 1536, 8960),
+            backward(4096, 1536, 8960),
             weight(4096, 2560, 9728),
-            back(4093, 893, 4867),
+            backward(4093, 893, 4867),
         ],
     };
     all(products, device, precision)
@@ -148,13 +151,13 @@ fn all(products: &[Product], device: &Device, precision: Precision) -> Result<Ve
     arrays.map(|arrays| arrays.into_iter().flatten().collect())
 }
 
-/// Multiplies as a model does. A gradient is added to the gradient of another portion: here to itself, which
-/// doubles every entry to the bit.
+/// Multiplies as a model does. A gradient is added to the gradient of another chunk: here to itself, which doubles
+/// every entry to the bit.
 fn multiplied(of: Product, x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
     match of.pass {
         Pass::Forward => linear(x, cast_in_columns(y, compute.dtype()), None, None, compute),
         Pass::Frozen => linear(x, y, None, None, compute),
-        Pass::Back => product(x, y, compute),
+        Pass::Backward => product(x, y, compute),
         Pass::Weight => {
             let once = add_product(None, x.clone(), y.clone(), compute);
             add_product(Some(once), x, y, compute).mul_scalar(0.5)
@@ -232,7 +235,9 @@ impl Product {
             Pass::Forward | Pass::Frozen => {
                 [factor(1, [rows, inputs], false), factor(2, [inputs, outputs], false)]
             }
-            Pass::Back => [factor(1, [rows, outputs], false), factor(2, [inputs, outputs], true)],
+            Pass::Backward => {
+                [factor(1, [rows, outputs], false), factor(2, [inputs, outputs], true)]
+            }
             Pass::Weight => [factor(1, [rows, inputs], true), factor(2, [rows, outputs], false)],
         }
     }
@@ -312,7 +317,7 @@ mod tests {
     use crate::{Outcome, suite::compare};
 
     const SIZES: [Product; 4] =
-        [forward(17, 96, 200), back(64, 80, 140), weight(512, 130, 190), forward(4096, 40, 70)];
+        [forward(17, 96, 200), backward(64, 80, 140), weight(512, 130, 190), forward(4096, 40, 70)];
 
     fn bound() -> f64 {
         Tolerance::LONG_SUM.relative(Precision::F32)

@@ -30,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Takes five optimizer steps on the same samples. The arrays are the losses, and the distance that each weight
-/// has moved. It is small beside the size of most weights.
+/// has moved. It is small compared with the size of most weights.
 fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut run = Run::new(device, Moments::F32)?;
     let before = run.weights()?;
@@ -157,31 +157,31 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             group_size: 8,
             prompts_per_step: 4,
             dynamic: Dynamic::Off,
-            memory: None,
+            curriculum: None,
             max_rounds: 1,
             on_cap: OnCap::TrainSmaller,
-            keep_surplus: false,
+            carry_over: false,
             max_staleness: 0,
             last_step: 0,
-            max_surplus_age: 0,
+            max_carry_over_age: 0,
             mini_batch: 16,
             adaptive: None,
             sampling: sampling(1.0, 0, 1.0, 4),
-            importance_cap: None,
-            importance_range: None,
+            tis_cap: None,
+            tis_mask: None,
             old_logprobs: OldLogprobs::Sampled,
             look_every: 0,
             max_errors: 1.0,
         },
         seed: Seed::run(8),
         state: TrainerState::default(),
-        midway: false,
+        mid_update: false,
     };
     (0..8)
         .map(|_| {
             let report = trainer.step(&mut ()).map_err(failed)?;
-            let accuracy = report.metrics.get("reward/accuracy");
-            accuracy.map(|reward| reward as f32).ok_or_else(|| Failure::new("a step has no reward"))
+            let credit = report.metrics.get("reward/credit");
+            credit.map(|reward| reward as f32).ok_or_else(|| Failure::new("a step has no reward"))
         })
         .collect()
 }
@@ -225,7 +225,7 @@ impl Verifier for LowTokens {
 /// Makes an updater whose loss has no bonus and no penalty.
 fn plain(policy: Box<dyn PolicyLoss>, temperature: f64) -> Updater {
     Updater {
-        others: Default::default(),
+        replicas: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),
@@ -233,6 +233,6 @@ fn plain(policy: Box<dyn PolicyLoss>, temperature: f64) -> Updater {
         aggregation: Aggregation::TokenMean,
         constant_length: 1,
         temperature,
-        cut: WHOLE,
+        micro_batching: WHOLE,
     }
 }

@@ -54,7 +54,7 @@ const SHAPES: [[usize; 3]; 7] = [
 
 impl Limits {
     /// Measures the limits, each as the best of half a second.
-    pub fn of(device: &Device) -> Self {
+    pub fn measure(device: &Device) -> Self {
         let device = device.clone().inner();
         let side = 1024;
         let x = Tensor::<2>::random([side, side], Distribution::Default, &device);
@@ -95,9 +95,9 @@ impl Limits {
         Limits { flops, bandwidth, launch, products: Vec::new() }
     }
 
-    /// Also measures the products of a model's shapes, in each format that the device computes. `heard` gets each
+    /// Also measures the products of a model's shapes, in each format that the device computes. `observe` gets each
     /// result when it is done.
-    pub fn with_products(mut self, device: &Device, heard: &mut dyn FnMut(&Product)) -> Self {
+    pub fn with_products(mut self, device: &Device, observe: &mut dyn FnMut(&Product)) -> Self {
         let device = device.clone().inner();
         for compute in [Compute::F32, Compute::Bf16, Compute::F16] {
             if compute != Compute::F32
@@ -133,7 +133,7 @@ impl Limits {
                 };
                 let dtype = compute.to_string();
                 let product = Product { rows, inner, columns, dtype, flops, error };
-                heard(&product);
+                observe(&product);
                 self.products.push(product);
             }
         }

@@ -10,13 +10,13 @@ use firebrick_models::Decoder;
 use firebrick_reward::math;
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 use firebrick_train::{
-    AdamW, Aggregation, ClipRange, ConstantLr, Cut, Dapo, Dynamic, GroupNorm, KeepAll, Objective,
-    OldLogprobs, OnCap, OptimConfig, Phrases, Sample, Task, TrainConfig, Trainer, TrainerState,
-    Updater,
+    AdamW, Aggregation, ClipRange, ConstantLr, Dapo, Dynamic, GroupNorm, KeepAll, MicroBatching,
+    Objective, OldLogprobs, OnCap, OptimConfig, Phrases, Sample, Task, TrainConfig, Trainer,
+    TrainerState, Updater,
 };
 
 use super::{Phase, Shape, Sizes, clock::Clock};
-use crate::{Error, Result, plan::Pieces};
+use crate::{Error, Result, plan::ChunkPlan};
 
 /// The number of prompts of [`Phase::Step`], the completions of each, and the tokens of both.
 const STEP: [usize; 4] = [8, 8, 6, 64];
@@ -25,7 +25,7 @@ const STEP: [usize; 4] = [8, 8, 6, 64];
 pub(super) struct Phases<'a> {
     shape: &'a Shape,
     policy: Option<Decoder>,
-    pieces: Pieces,
+    chunks: ChunkPlan,
     sample_on: SampleOn,
     graphs: bool,
     seed: Seed,
@@ -36,12 +36,12 @@ impl<'a> Phases<'a> {
     pub(super) fn new(
         shape: &'a Shape,
         policy: Decoder,
-        pieces: Pieces,
+        chunks: ChunkPlan,
         sample_on: SampleOn,
         graphs: bool,
         seed: Seed,
     ) -> Self {
-        Phases { shape, policy: Some(policy), pieces, sample_on, graphs, seed, parts: Vec::new() }
+        Phases { shape, policy: Some(policy), chunks, sample_on, graphs, seed, parts: Vec::new() }
     }
 
     /// Does the work of a phase under the clock.
@@ -72,7 +72,7 @@ impl<'a> Phases<'a> {
         }
     }
 
-    /// Draws the weights anew if a phase that failed has lost them.
+    /// Draws the weights again if a phase that failed has lost them.
     pub(super) fn renew(&mut self, draw: impl Fn() -> Result<Decoder>) -> Result<()> {
         if self.policy.is_none() {
             self.policy = Some(draw()?);
@@ -86,7 +86,7 @@ impl<'a> Phases<'a> {
     }
 
     fn policy(&self) -> &Decoder {
-        self.policy.as_ref().expect("it is put back, or drawn anew")
+        self.policy.as_ref().expect("it is put back, or drawn again")
     }
 
     fn rollout(
@@ -124,7 +124,8 @@ impl<'a> Phases<'a> {
             })
             .collect();
         let micro_batch_tokens = self.shape.micro_batch_rows * (prompt + completion);
-        let updater = updater(Cut { whole_layers, ..self.cut(micro_batch_tokens) });
+        let updater =
+            updater(MicroBatching { whole_layers, ..self.micro_batching(micro_batch_tokens) });
         let mut optimizer = AdamW::new(OptimConfig::default());
         clock.time(rows * (prompt + completion), || {
             let policy = self.policy.take().expect("it was put back");
@@ -162,32 +163,32 @@ impl<'a> Phases<'a> {
                 spare_cores: 0,
             },
             phrases: Phrases::default(),
-            updater: updater(self.cut(2560)),
+            updater: updater(self.micro_batching(2560)),
             optimizer: Box::new(AdamW::new(OptimConfig::default())),
             schedule: Box::new(ConstantLr { lr: 1e-6 }),
             config: TrainConfig {
                 group_size,
                 prompts_per_step,
                 dynamic: Dynamic::Off,
-                memory: None,
+                curriculum: None,
                 max_rounds: 1,
                 on_cap: OnCap::TrainSmaller,
-                keep_surplus: false,
+                carry_over: false,
                 max_staleness: 0,
                 last_step: 0,
-                max_surplus_age: 0,
+                max_carry_over_age: 0,
                 mini_batch: rows,
                 adaptive: None,
                 sampling: drawn(length),
-                importance_cap: None,
-                importance_range: None,
+                tis_cap: None,
+                tis_mask: None,
                 old_logprobs: OldLogprobs::Sampled,
                 look_every: 0,
                 max_errors: 1.0,
             },
             seed: self.seed,
             state: TrainerState::default(),
-            midway: false,
+            mid_update: false,
         };
         let mut parts = Vec::new();
         let timed = clock.time(rows * length, || {
@@ -203,9 +204,9 @@ impl<'a> Phases<'a> {
     }
 
     /// Cuts updates as a run does, with every layer kept whole.
-    fn cut(&self, micro_batch_tokens: usize) -> Cut {
-        let Pieces { logits, waiting_logits, .. } = self.pieces;
-        Cut { micro_batch_tokens, logits, waiting_logits, ..Cut::default() }
+    fn micro_batching(&self, micro_batch_tokens: usize) -> MicroBatching {
+        let ChunkPlan { logits, waiting_logits, .. } = self.chunks;
+        MicroBatching { micro_batch_tokens, logits, waiting_logits, ..MicroBatching::default() }
     }
 
     fn engine(&self, rows: usize) -> LocalEngine<Decoder> {
@@ -252,9 +253,9 @@ fn verify(clock: &mut Clock<'_>) -> Result<()> {
 }
 
 /// Makes DAPO's update, without entropy and KL.
-fn updater(cut: Cut) -> Updater {
+fn updater(micro_batching: MicroBatching) -> Updater {
     Updater {
-        others: Default::default(),
+        replicas: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),
@@ -266,7 +267,7 @@ fn updater(cut: Cut) -> Updater {
         aggregation: Aggregation::TokenMean,
         constant_length: 1,
         temperature: 1.0,
-        cut,
+        micro_batching,
     }
 }
 

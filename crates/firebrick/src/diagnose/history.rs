@@ -29,22 +29,25 @@ const FIRST: Step = 5;
 
 impl History {
     /// Reads all numbers of the run.
-    pub(super) fn whole(store: &Store) -> Result<Self, RunError> {
-        History::of(store, store.all_series(&(0..=store.last_step()?))?)
+    pub(super) fn read_all(store: &Store) -> Result<Self, RunError> {
+        History::from_series(store, store.all_series(&(0..=store.last_step()?))?)
     }
 
     /// Reads the numbers of the first steps and the last ones. That is quick, however long the run is.
-    pub(super) fn ends(store: &Store) -> Result<Self, RunError> {
+    pub(super) fn read_ends(store: &Store) -> Result<Self, RunError> {
         let last = store.last_step()?;
         let late = last.saturating_sub(2 * RECENT).max(FIRST + 1);
         let mut series = store.all_series(&(0..=FIRST))?;
         for (name, points) in store.all_series(&(late..=last))? {
             series.entry(name).or_default().extend(points);
         }
-        History::of(store, series)
+        History::from_series(store, series)
     }
 
-    fn of(store: &Store, series: BTreeMap<String, Vec<(Step, f64)>>) -> Result<Self, RunError> {
+    fn from_series(
+        store: &Store,
+        series: BTreeMap<String, Vec<(Step, f64)>>,
+    ) -> Result<Self, RunError> {
         let ended = store.info(ENDED)?.filter(|why| !why.is_empty());
         let heldout = store.info(HELDOUT_PROMPTS)?.and_then(|count| count.parse().ok());
         let mut history = History { series, errors: (0, 0), given: None, heldout, ended };
@@ -60,7 +63,9 @@ impl History {
     }
 
     pub(super) fn recent(&self) -> RangeInclusive<Step> {
-        self.last().saturating_sub(RECENT - 1)..=self.last()
+        let last = self.last();
+        // Steps are counted from 1.
+        last.saturating_sub(RECENT - 1).max(1).min(last)..=last
     }
 
     /// Tells whether there are recent steps, and others before them to compare them with.

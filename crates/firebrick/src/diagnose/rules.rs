@@ -6,7 +6,7 @@ use firebrick_runs::Which;
 
 use super::{
     history::History,
-    worth::{by_form, by_heart, flat, slow},
+    reward_rules::{by_form, by_heart, flat, slow},
 };
 
 /// A rule for one thing that may be wrong.
@@ -14,12 +14,12 @@ pub(super) struct Rule {
     pub(super) name: &'static str,
     /// Findings that explain this one. If the run has any of them, the rule is left out.
     pub(super) after: &'static [&'static str],
-    pub(super) look: fn(&History, &Recipe) -> Option<Suspicion>,
+    pub(super) check: fn(&History, &Recipe) -> Option<RuleFinding>,
 }
 
 /// The finding of a rule.
 #[derive(Default)]
-pub(super) struct Suspicion {
+pub(super) struct RuleFinding {
     pub(super) name: &'static str,
     pub(super) what: String,
     pub(super) evidence: Vec<String>,
@@ -31,34 +31,34 @@ pub(super) struct Suspicion {
 /// The rules, in this order: machinery, answers, the material to learn from, the moves of the policy, and last
 /// its worth and its cost.
 pub(super) const RULES: &[Rule] = &[
-    Rule { name: "judge", after: &[], look: judge },
-    Rule { name: "skipped", after: &[], look: skipped },
-    Rule { name: "still", after: &[], look: still },
-    Rule { name: "mismatch", after: &[], look: mismatch },
-    Rule { name: "too-fast", after: &["mismatch"], look: too_fast },
-    Rule { name: "cut-off", after: &["judge", "too-fast"], look: cut_off },
-    Rule { name: "unparsable", after: &["judge", "too-fast", "cut-off"], look: unparsable },
-    Rule { name: "form", after: &["judge", "too-fast", "cut-off", "unparsable"], look: form },
-    Rule { name: "one-answer", after: &["judge", "cut-off"], look: one_answer },
+    Rule { name: "judge", after: &[], check: judge },
+    Rule { name: "skipped", after: &[], check: skipped },
+    Rule { name: "still", after: &[], check: still },
+    Rule { name: "mismatch", after: &[], check: mismatch },
+    Rule { name: "too-fast", after: &["mismatch"], check: too_fast },
+    Rule { name: "cut-off", after: &["judge", "too-fast"], check: cut_off },
+    Rule { name: "unparsable", after: &["judge", "too-fast", "cut-off"], check: unparsable },
+    Rule { name: "form", after: &["judge", "too-fast", "cut-off", "unparsable"], check: form },
+    Rule { name: "one-answer", after: &["judge", "cut-off"], check: one_answer },
     Rule {
         name: "too-hard",
         after: &["judge", "too-fast", "cut-off", "unparsable", "one-answer"],
-        look: too_hard,
+        check: too_hard,
     },
-    Rule { name: "too-easy", after: &["judge", "one-answer"], look: too_easy },
-    Rule { name: "entropy-gone", after: &["too-easy", "one-answer", "still"], look: entropy_gone },
-    Rule { name: "entropy-grows", after: &["too-fast", "mismatch", "still"], look: entropy_grows },
-    Rule { name: "length-grows", after: &["cut-off", "too-fast"], look: length_grows },
-    Rule { name: "by-form", after: &["judge", "too-fast", "cut-off"], look: by_form },
-    Rule { name: "by-heart", after: &["too-fast"], look: by_heart },
-    Rule { name: "flat", after: &[ANY], look: flat },
-    Rule { name: "slow", after: &[], look: slow },
+    Rule { name: "too-easy", after: &["judge", "one-answer"], check: too_easy },
+    Rule { name: "entropy-gone", after: &["too-easy", "one-answer", "still"], check: entropy_gone },
+    Rule { name: "entropy-grows", after: &["too-fast", "mismatch", "still"], check: entropy_grows },
+    Rule { name: "length-grows", after: &["cut-off", "too-fast"], check: length_grows },
+    Rule { name: "by-form", after: &["judge", "too-fast", "cut-off"], check: by_form },
+    Rule { name: "by-heart", after: &["too-fast"], check: by_heart },
+    Rule { name: "flat", after: &[ANY], check: flat },
+    Rule { name: "slow", after: &[], check: slow },
 ];
 
 /// Stands for any earlier finding: each of them says more than that nothing is learnt.
 pub(super) const ANY: &str = "any";
 
-fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+fn judge(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const BORNE: f64 = 0.02;
     let (completions, errors) = history.errors;
     let share = errors as f64 / completions.max(1) as f64;
@@ -71,7 +71,7 @@ fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     }
     let remedy = match recipe.reward_kind() {
         RewardKind::Command { .. } => {
-            "Mend the program of reward.program: give it a line by hand, as the book shows. The \
+            "Fix the program of reward.program: give it a line by hand, as the book shows. The \
              run's notes say why it failed first."
         }
         RewardKind::Environment { .. } => {
@@ -90,21 +90,21 @@ fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         evidence.push(format!("{errors} of the last {completions} completions have no verdict"));
     }
     evidence.extend(ended.map(|why| format!("the run ended because {why}")));
-    Some(Suspicion {
+    Some(RuleFinding {
         what: "The judge fails, and nothing is learnt from the completions that it could not \
                judge."
             .into(),
         evidence,
         remedy: remedy.into(),
         which: Some(Which::Verdict(Verdict::Error)),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
-fn skipped(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+fn skipped(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     let steps = history.steps_above("update/skipped", 0.0);
     let first = steps.first()?;
-    Some(Suspicion {
+    Some(RuleFinding {
         what: "Updates were skipped, because their gradient was not finite.".into(),
         evidence: vec![format!(
             "update/skipped is above 0 in {} steps, first in step {first}",
@@ -116,11 +116,11 @@ fn skipped(history: &History, recipe: &Recipe) -> Option<Suspicion> {
              itself, lower optim.lr ({}) or optim.max_grad_norm ({}).",
             recipe.optim.lr, recipe.optim.max_grad_norm
         ),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
-fn still(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+fn still(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     /// Log-probabilities that change by less than this have not been trained: the one that changes most, and
     /// their mean. The quickstart has 3 and 0.007 at its rate, and 9e-4 and 3e-6 at a ten-thousandth of it.
     const MOVED: f64 = 1e-4;
@@ -138,7 +138,7 @@ fn still(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     if rate > 0.0 && (one_update || moved) {
         return None;
     }
-    Some(Suspicion {
+    Some(RuleFinding {
         what: "The policy does not move.".into(),
         evidence: vec![
             format!("update/lr is {rate:.1e} on average in the recent steps"),
@@ -153,15 +153,15 @@ fn still(history: &History, recipe: &Recipe) -> Option<Suspicion> {
              train.steps).",
             recipe.optim.lr
         ),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
-fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+fn mismatch(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     /// Rounding in bf16 makes half of this at most.
     const ROUNDING: f64 = 0.02;
     // With this cap the engine may have other weights.
-    if recipe.loss.importance_cap.is_some() {
+    if recipe.loss.tis_cap.is_some() {
         return None;
     }
     // Older weights rightly give other numbers. Step 1 has no older weights.
@@ -170,7 +170,7 @@ fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     if difference <= ROUNDING {
         return None;
     }
-    Some(Suspicion {
+    Some(RuleFinding {
         what: "Sampler and trainer disagree about the probability of tokens.".into(),
         evidence: vec![format!(
             "rollout/logprob_diff_mean is {difference:.3} where no completion is older than the \
@@ -183,11 +183,11 @@ fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
              rollout.max_staleness is 0.",
             recipe.rollout.temperature
         ),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
-fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+fn too_fast(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     /// A step that moves the policy by more than this is not small for any trust region.
     const LARGE: f64 = 0.1;
     /// One step of this size is enough for a finding.
@@ -208,12 +208,12 @@ fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         _ => None,
     };
     // A policy that learns is left alone, whatever it went through.
-    let (first, now) = (history.mean_first("reward/accuracy"), history.mean("reward/accuracy"));
+    let (first, now) = (history.mean_first("reward/credit"), history.mean("reward/credit"));
     let learns = history.is_long() && now.zip(first).is_some_and(|(now, first)| now > first + GAIN);
     if learns || (kl <= HUGE && large < many && clipped.is_none_or(|clipped| clipped <= CLIPPED)) {
         return None;
     }
-    Some(Suspicion {
+    Some(RuleFinding {
         what: "The steps are too large: a single step can throw the policy off.".into(),
         evidence: [
             Some(format!(
@@ -229,26 +229,31 @@ fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
              finding comes back: a policy that was thrown off does not recover by itself.",
             recipe.optim.lr
         ),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
-fn cut_off(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+fn cut_off(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const MANY: f64 = 0.3;
     let share = history.mean("rollout/truncated")?;
     if share <= MANY {
         return None;
     }
     let limit = recipe.rollout.max_completion_tokens;
+    let tokens = if limit == 1 { "token" } else { "tokens" };
     let ended = |name: &str| history.mean(&format!("environment/{name}")).unwrap_or(0.0);
-    let (turns, heard) = (ended("out_of_turns"), ended("heard_too_much"));
-    if turns.max(heard) > ended("out_of_tokens") {
+    let (turns, observed) = (ended("out_of_turns"), ended("out_of_observation_tokens"));
+    if turns.max(observed) > ended("out_of_tokens") {
         let environment = &recipe.environment;
-        let (name, met, value) = match turns > heard {
+        let (name, met, value) = match turns > observed {
             true => ("out_of_turns", "max_turns", environment.max_turns),
-            false => ("heard_too_much", "max_heard_tokens", environment.max_heard_tokens),
+            false => (
+                "out_of_observation_tokens",
+                "max_observation_tokens",
+                environment.max_observation_tokens,
+            ),
         };
-        return Some(Suspicion {
+        return Some(RuleFinding {
             what: format!(
                 "{} of the conversations come to no end: most of them reach environment.{met} = \
                  {value}.",
@@ -263,11 +268,11 @@ fn cut_off(history: &History, recipe: &Recipe) -> Option<Suspicion> {
                  that is lost at its last turn is no fault."
             ),
             which: Some(Which::CutOff),
-            ..Suspicion::default()
+            ..RuleFinding::default()
         });
     }
-    Some(Suspicion {
-        what: format!("{} of the completions are cut off at {limit} tokens.", percent(share)),
+    Some(RuleFinding {
+        what: format!("{} of the completions are cut off at {limit} {tokens}.", percent(share)),
         evidence: vec![
             format!("rollout/truncated is {share:.2} in the recent steps"),
             format!(
@@ -277,22 +282,22 @@ fn cut_off(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         ],
         remedy: format!(
             "Raise rollout.max_completion_tokens, to {} at first. If the texts give their answer \
-             and go on all the same, the model does not know this form of prompt: set \
+             and continue all the same, the model does not know this form of prompt: set \
              data.template or data.prompt to the form that it was trained on.",
             2 * limit
         ),
         which: Some(Which::CutOff),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
-fn unparsable(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+fn unparsable(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const MANY: f64 = 0.5;
     let share = history.share("reward/unparsable", "sampling/completions")?;
     if share <= MANY {
         return None;
     }
-    Some(Suspicion {
+    Some(RuleFinding {
         what: format!(
             "{} of the completions have no answer that the judge can read.",
             percent(share)
@@ -305,7 +310,7 @@ fn unparsable(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             taught(recipe)
         ),
         which: Some(Which::Verdict(Verdict::Unparsable)),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
@@ -313,9 +318,7 @@ fn unparsable(history: &History, recipe: &Recipe) -> Option<Suspicion> {
 fn taught(recipe: &Recipe) -> &'static str {
     match recipe.model.path {
         Some(_) => TEMPLATE,
-        None => {
-            "A new model has to be taught first: let a warm-up show it worked examples (warmup.steps)."
-        }
+        None => "A new model has to be taught first: let SFT show it worked examples (sft.steps).",
     }
 }
 
@@ -324,26 +327,26 @@ const TEMPLATE: &str = "If the model writes nonsense, it reads a form of prompt 
                         (data.prompt).";
 
 /// Looks at step 1, because only the first steps show the form that a policy must learn before the task.
-fn form(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+fn form(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const MANY: f64 = 0.7;
     const LEARNT: f64 = 0.5;
     let at_first = |name| history.first(name);
     let share = at_first("reward/unparsable")? / at_first("sampling/completions")?.max(1.0);
-    if recipe.model.path.is_none() || share <= MANY || history.mean("reward/accuracy")? > LEARNT {
+    if recipe.model.path.is_none() || share <= MANY || history.mean("reward/credit")? > LEARNT {
         return None;
     }
-    Some(Suspicion {
+    Some(RuleFinding {
         what: format!(
             "At first {} of the completions had no answer that the judge can read.",
             percent(share)
         ),
         evidence: vec![format!("reward/unparsable was {share:.2} of the completions of step 1")],
         remedy: format!("The policy spends its first steps on the form of an answer. {TEMPLATE}"),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
-fn one_answer(history: &History, _: &Recipe) -> Option<Suspicion> {
+fn one_answer(history: &History, _: &Recipe) -> Option<RuleFinding> {
     const MANY: f64 = 0.5;
     /// Honest policies, too, give the same answer to many prompts if there are few right answers, such as yes
     /// and no.
@@ -353,7 +356,7 @@ fn one_answer(history: &History, _: &Recipe) -> Option<Suspicion> {
     if share <= MANY || given.references < ANSWERS {
         return None;
     }
-    Some(Suspicion {
+    Some(RuleFinding {
         what: format!("{} of the completions give the same answer.", percent(share)),
         evidence: vec![format!(
             "{:?} was given {} times in the recent steps, to prompts with {} different right answers",
@@ -365,69 +368,68 @@ fn one_answer(history: &History, _: &Recipe) -> Option<Suspicion> {
                  loss.clip_ratio_high."
             .into(),
         which: Some(Which::Any),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
-fn too_hard(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+fn too_hard(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const MANY: f64 = 0.8;
     let share = history.share("sampling/groups_all_wrong", "sampling/groups_sampled")?;
-    // Part marks can be learnt from, though nothing is right.
-    if share <= MANY || history.mean("reward/accuracy")? >= 1.0 - MANY {
+    // Partial credit can be learnt from, though nothing is right.
+    if share <= MANY || history.mean("reward/credit")? >= 1.0 - MANY {
         return None;
     }
-    Some(Suspicion {
+    Some(RuleFinding {
         what: format!(
             "{} of the groups have no right completion: nothing can be learnt from them.",
             percent(share)
         ),
         evidence: vec![
             format!("sampling/groups_all_wrong is {share:.2} of the recent groups"),
-            format!("reward/accuracy is {:.3}", history.mean("reward/accuracy").unwrap_or(0.0)),
+            format!("reward/credit is {:.3}", history.mean("reward/credit").unwrap_or(0.0)),
         ],
         remedy: format!(
-            "Begin with easier problems, or with a larger model (model.path); with data.task a warm-up on worked examples helps too \
-             (warmup.steps). {TEMPLATE} A larger rollout.group_size ({}) finds rarer successes. If a completion that \
+            "Begin with easier problems, or with a larger model (model.path); with data.task SFT on worked examples helps too \
+             (sft.steps). {TEMPLATE} A larger rollout.group_size ({}) finds rarer successes. If a completion that \
              `firebrick diagnose` shows is right, the judge or the reference is wrong.",
             recipe.rollout.group_size
         ),
         which: Some(Which::Verdict(Verdict::Wrong)),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
-fn too_easy(history: &History, _: &Recipe) -> Option<Suspicion> {
+fn too_easy(history: &History, _: &Recipe) -> Option<RuleFinding> {
     const MANY: f64 = 0.85;
     let share = history.share("sampling/groups_all_right", "sampling/groups_sampled")?;
     // If right answers differ in credit, there is something left to learn.
-    if share <= MANY || history.mean("reward/accuracy")? <= MANY {
+    if share <= MANY || history.mean("reward/credit")? <= MANY {
         return None;
     }
-    Some(Suspicion {
+    Some(RuleFinding {
         what: format!("{} of the groups are all right: there is nothing left to learn here.", percent(share)),
         evidence: vec![
             format!("sampling/groups_all_right is {share:.2} of the recent groups"),
-            format!("reward/accuracy is {:.3}", history.mean("reward/accuracy").unwrap_or(0.0)),
+            format!("reward/credit is {:.3}", history.mean("reward/credit").unwrap_or(0.0)),
         ],
         remedy: "Take harder problems (another data.train, or more digits, numbers or steps of data.task), or end the run \
                  (train.stop_at). If the accuracy on held-out prompts is low, the training prompts are known by heart or \
                  the judge is too kind."
             .into(),
         which: Some(Which::Verdict(Verdict::Right)),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
-fn entropy_gone(history: &History, recipe: &Recipe) -> Option<Suspicion> {
-    /// Above this accuracy a low entropy is no fault.
+fn entropy_gone(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
+    /// Above this mean credit a low entropy is no fault.
     const GOOD: f64 = 0.85;
     const LEFT: f64 = 0.15;
     const GAIN: f64 = 0.02;
     let (first, now) = (history.mean_first("loss/entropy")?, history.mean("loss/entropy")?);
-    let (before, accuracy) =
-        (history.mean_before("reward/accuracy")?, history.mean("reward/accuracy")?);
-    let gains = accuracy > before + GAIN;
-    if !history.is_long() || now > LEFT * first || accuracy > GOOD || gains {
+    let (before, credit) = (history.mean_before("reward/credit")?, history.mean("reward/credit")?);
+    let gains = credit > before + GAIN;
+    if !history.is_long() || now > LEFT * first || credit > GOOD || gains {
         return None;
     }
     let (low, high) = recipe.loss.kind.clip_ratios();
@@ -441,70 +443,69 @@ fn entropy_gone(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             two_digits(1.4 * low)
         ),
     };
-    Some(Suspicion {
+    Some(RuleFinding {
         what: "The entropy is gone before the task is learnt: the policy has stopped trying anything else.".into(),
         evidence: vec![
             format!("loss/entropy fell from {first:.3} in the first steps to {now:.3}"),
-            format!("reward/accuracy is {accuracy:.3}, and was {before:.3} before"),
+            format!("reward/credit is {credit:.3}, and was {before:.3} before"),
         ],
         remedy: format!(
-            "{higher} Go on from a checkpoint in which the entropy was higher, or begin a new run: \
+            "{higher} Continue from a checkpoint in which the entropy was higher, or begin a new run: \
              entropy does not come back by itself."
         ),
         which: Some(Which::WithoutSpread),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
-fn entropy_grows(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+fn entropy_grows(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const GROWN: f64 = 2.5;
     const LOST: f64 = 0.8;
     let (first, now) = (history.mean_first("loss/entropy")?, history.mean("loss/entropy")?);
-    let accuracy = history.mean("reward/accuracy")?;
-    let best = history.mean_first("reward/accuracy")?.max(history.mean_before("reward/accuracy")?);
-    if !history.is_long() || now < GROWN * first || accuracy > LOST * best {
+    let credit = history.mean("reward/credit")?;
+    let best = history.mean_first("reward/credit")?.max(history.mean_before("reward/credit")?);
+    if !history.is_long() || now < GROWN * first || credit > LOST * best {
         return None;
     }
-    Some(Suspicion {
+    Some(RuleFinding {
         what: "The entropy runs away: the policy becomes noise.".into(),
         evidence: vec![
             format!("loss/entropy rose from {first:.3} in the first steps to {now:.3}"),
-            format!("reward/accuracy is {accuracy:.3}, and was {best:.3}"),
+            format!("reward/credit is {credit:.3}, and was {best:.3}"),
         ],
         remedy: format!(
-            "Lower optim.lr ({}) and loss.clip_ratio_high ({}), and go on from a checkpoint with a \
+            "Lower optim.lr ({}) and loss.clip_ratio_high ({}), and continue from a checkpoint with a \
              higher accuracy, or begin a new run. checkpoint.best = true keeps the best \
              checkpoint.",
             recipe.optim.lr,
             recipe.loss.kind.clip_ratios().1
         ),
         which: Some(Which::Any),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 
-fn length_grows(history: &History, _: &Recipe) -> Option<Suspicion> {
+fn length_grows(history: &History, _: &Recipe) -> Option<RuleFinding> {
     const GROWN: f64 = 1.5;
     const GAIN: f64 = 0.02;
     let (first, now) =
         (history.mean_first("rollout/length_mean")?, history.mean("rollout/length_mean")?);
-    let (before, accuracy) =
-        (history.mean_first("reward/accuracy")?, history.mean("reward/accuracy")?);
-    if !history.is_long() || now < GROWN * first || accuracy > before + GAIN {
+    let (before, credit) = (history.mean_first("reward/credit")?, history.mean("reward/credit")?);
+    if !history.is_long() || now < GROWN * first || credit > before + GAIN {
         return None;
     }
-    Some(Suspicion {
+    Some(RuleFinding {
         what: "The completions grow longer, but not better.".into(),
         evidence: vec![
             format!("rollout/length_mean rose from {first:.0} to {now:.0}"),
-            format!("reward/accuracy was {before:.3} in the first steps and is {accuracy:.3}"),
+            format!("reward/credit was {before:.3} in the first steps and is {credit:.3}"),
         ],
         remedy: "Look at what fills the completions. Make length cost something (reward.overlong, reward.length), \
                  and set loss.aggregation = \"token_mean\": a mean per completion lets long wrong completions off \
                  lightly."
             .into(),
         which: Some(Which::Verdict(Verdict::Wrong)),
-        ..Suspicion::default()
+        ..RuleFinding::default()
     })
 }
 

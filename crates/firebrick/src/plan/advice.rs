@@ -58,7 +58,7 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
             let mut facts = facts.clone();
             keys[index + 1..].iter().for_each(|later| (later.set)(&mut facts, later.least));
             set(&mut facts, to);
-            let changed = Plan::of(facts);
+            let changed = Plan::from_facts(facts);
             moments.iter().all(|&moment| changed.sum(moment) <= memory)
         };
         if fits(from) {
@@ -79,7 +79,7 @@ fn of_sampling(work: &Work) -> &'static [Moment] {
 }
 
 /// The longest completions that fit, in tokens that the policy writes (`rollout.max_completion_tokens`). There is
-/// room beside them for the most that an environment says.
+/// room next to them for the most that an environment says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Longest {
     /// The longest of a whole run: the smaller of `rollout` and `update`.
@@ -96,15 +96,15 @@ pub struct Longest {
 }
 
 pub(super) fn longest(plan: &Plan, memory: u64) -> Option<Longest> {
-    let heard = plan.facts.work.heard;
+    let observed = plan.facts.work.observed;
     let of = |written: u128, sequences: u128| {
-        let completion = written + heard;
+        let completion = written + observed;
         let least = least(plan);
         let work = Work { sequences, ..least.facts.work };
         let whole_layers = if work.recompute_auto { 0 } else { work.whole_layers };
-        Plan::of(Facts { work: Work { completion, whole_layers, ..work }, ..least.facts })
+        Plan::from_facts(Facts { work: Work { completion, whole_layers, ..work }, ..least.facts })
     };
-    let model = plan.facts.work.room.saturating_sub(heard);
+    let model = plan.facts.work.room.saturating_sub(observed);
     if model == 0 {
         return None;
     }
@@ -135,7 +135,7 @@ pub struct Remedy {
 /// Finds the cheapest change with which the run of `recipe` fits into `memory` bytes, for runs that smaller
 /// batches alone do not help. The answer is `None` if these changes are not enough. The first changes cost only
 /// time, the next ones round the optimizer's moments, the next train less, and the last ones round the frozen
-/// weights. A new model has no weights to put adapters beside. As for [`Plan::new`], matrices are multiplied in
+/// weights. A new model has no weights to put adapters next to. As for [`Plan::new`], matrices are multiplied in
 /// `compute`.
 pub fn remedy(models: &Models, recipe: &Recipe, compute: Compute, memory: u64) -> Option<Remedy> {
     use Step::{Adapters, Base, Layers, Moments, Offload};
@@ -159,7 +159,7 @@ pub fn remedy(models: &Models, recipe: &Recipe, compute: Compute, memory: u64) -
         let (mut recipe, mut models) = (recipe.clone(), models.clone());
         let mut settings = Vec::new();
         for step in steps {
-            settings.extend(step.take(&mut recipe, &mut models));
+            settings.extend(step.apply(&mut recipe, &mut models));
         }
         if settings.is_empty() {
             return None;
@@ -170,7 +170,7 @@ pub fn remedy(models: &Models, recipe: &Recipe, compute: Compute, memory: u64) -
             advice.follow(&mut facts);
             settings.push((advice.key, advice.to.to_string()));
         }
-        plan = Plan::of(facts);
+        plan = Plan::from_facts(facts);
         plan.fits(memory).then_some(Remedy { settings, plan })
     })
 }
@@ -190,7 +190,7 @@ const RANK: usize = 16;
 
 impl Step {
     /// Changes the recipe, if there is something to change, and returns the keys to set.
-    fn take(self, recipe: &mut Recipe, models: &mut Models) -> Vec<(&'static str, String)> {
+    fn apply(self, recipe: &mut Recipe, models: &mut Models) -> Vec<(&'static str, String)> {
         match self {
             Step::Layers if recipe.train.recompute == Recompute::None => {
                 recipe.train.recompute = Recompute::Layers;
@@ -239,7 +239,7 @@ struct Key {
 pub(super) fn least(plan: &Plan) -> Plan {
     let mut facts = plan.facts.clone();
     (facts.work.sequences, facts.work.micro_batch_tokens) = (1, 1);
-    Plan::of(facts)
+    Plan::from_facts(facts)
 }
 
 /// Finds the largest number in `[least, most)` that fits, rounded down to two digits. More digits would look

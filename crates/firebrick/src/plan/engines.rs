@@ -93,7 +93,7 @@ pub struct Engines {
     pub sampled: f64,
     /// Seconds that the updates of a step take.
     pub update_seconds: f64,
-    /// Seconds in which log-probabilities are computed anew before the updates; 0 if they are not.
+    /// Seconds in which log-probabilities are computed again before the updates; 0 if they are not.
     pub old_logprobs_seconds: f64,
     /// The number of cards that a server needs for the weights.
     pub cards: f64,
@@ -128,8 +128,8 @@ impl Engines {
         let again = if recipe.train.recompute == Recompute::None { 0.0 } else { 1.0 };
         let rate = load.trainer.flops * REACHED.update * load.trainers;
         let seconds = |passes: f64| trained * forward * passes / rate;
-        let anew = recipe.loss.importance_cap.is_some()
-            || recipe.train.old_logprobs == OldLogprobs::Recomputed;
+        let recomputed =
+            recipe.loss.tis_cap.is_some() || recipe.train.old_logprobs == OldLogprobs::Recomputed;
 
         let card = load.server;
         let cards = power_of_two(weights / (0.8 * REACHED.memory * card.memory));
@@ -146,7 +146,7 @@ impl Engines {
             trained,
             sampled: trained * load.sampled,
             update_seconds: seconds(1.0 + back + again),
-            old_logprobs_seconds: if anew { seconds(1.0) } else { 0.0 },
+            old_logprobs_seconds: if recomputed { seconds(1.0) } else { 0.0 },
             cards,
             sequences,
             tokens_per_second: sequences / read.max(multiplied),

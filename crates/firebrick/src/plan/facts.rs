@@ -1,14 +1,15 @@
 //! The facts that a plan is computed from: the sizes of the models and of the recipe's batches.
 
 use firebrick_device::Kind;
-use firebrick_models::{Base, Compute, DecoderConfig, DeltaSizes, Lora, QkNorm};
+use firebrick_models::{Base, Compute, DecoderConfig, GatedDeltaSizes, Lora, QkNorm};
 use serde::Serialize;
 
-use super::Pieces;
+use super::ChunkPlan;
 use crate::{
-    Error, model,
+    Error,
+    build::room_for_a_prompt,
+    model,
     recipe::{CriticKind, Kernels, MomentType, OptimKind, Recipe, Recompute},
-    wire::room_for_a_prompt,
 };
 
 /// The sizes of a run's models, which the recipe alone does not say.
@@ -69,8 +70,8 @@ pub struct Facts {
     pub work: Work,
     /// The evaluations of the run.
     pub evaluations: Vec<Workload>,
-    /// The size of the pieces of those tensors that are never there whole.
-    pub pieces: Pieces,
+    /// The chunk sizes of those tensors that are never there whole.
+    pub chunks: ChunkPlan,
 }
 
 /// The widths of the tensors of a forward pass.
@@ -94,7 +95,7 @@ pub struct Shape {
     pub sparse: u128,
     /// The number of experts of such a layer.
     pub experts: u128,
-    /// The number of layers with a recurrence in the place of the attention.
+    /// The number of layers with a recurrence instead of the attention.
     pub recurrent: u128,
     /// The numbers that such a layer remembers of a text, however long it is.
     pub state: u128,
@@ -102,7 +103,7 @@ pub struct Shape {
     pub projected: u128,
     /// The inputs of its last projection.
     pub mixed: u128,
-    /// The numbers of a token on the way back through such a layer.
+    /// The numbers of a token in the backward pass through such a layer.
     pub recurrence: u128,
     /// The width of the logits.
     pub vocab: u128,
@@ -116,7 +117,7 @@ pub struct Work {
     /// Tokens of the longest completion.
     pub completion: u128,
     /// The most of these tokens that an environment says, and the policy does not write.
-    pub heard: u128,
+    pub observed: u128,
     /// Tokens of the longest completion that the model was made for, after such a prompt.
     pub room: u128,
     /// Completions of a prompt.
@@ -143,7 +144,7 @@ pub struct Work {
     pub recompute_auto: bool,
     /// True if inputs of layers wait in the machine's memory.
     pub offload: bool,
-    /// True if a frozen policy is kept beside the trained one.
+    /// True if a frozen policy is kept next to the trained one.
     pub reference: bool,
     /// True if entropy has a gradient.
     pub entropy: bool,
@@ -198,11 +199,11 @@ fn inner(config: &DecoderConfig) -> u128 {
     expert.max(if dense { config.intermediate_size } else { 0 }) as u128
 }
 
-/// Counts the numbers of a token that autodiff holds on the way back through a recurrence: copies of the
-/// convolution's channels, and for each head copies of queries, keys and values, rows of a chunk's squares, and
-/// a chunk's share of its matrices. (By the bench `memory`, with one shape: an update held 380 kB for each
-/// token more, and this sum makes 430.)
-fn recurrence(delta: &DeltaSizes) -> u128 {
+/// Counts the numbers of a token that autodiff holds in the backward pass through a recurrence: copies of the
+/// convolution's channels, and for each head copies of queries, keys and values, rows of a chunk's squares, and a
+/// chunk's share of its matrices. (By the bench `memory`, with one shape: an update held 380 kB for each token more,
+/// and this sum makes 430.)
+fn recurrence(delta: &GatedDeltaSizes) -> u128 {
     const CHUNK: usize = 32;
     let widths = 2 * delta.key_dim + delta.value_dim;
     let of_head = 3 * widths + 30 * CHUNK + 2 * delta.key_dim * delta.value_dim / CHUNK;
@@ -210,7 +211,7 @@ fn recurrence(delta: &DeltaSizes) -> u128 {
 }
 
 impl Models {
-    /// Checks that the model's context has room for a prompt beside a completion of `recipe`. A run without that
+    /// Checks that the model's context has room for a prompt next to a completion of `recipe`. A run without that
     /// room does not begin.
     ///
     /// # Errors
@@ -257,7 +258,7 @@ impl Facts {
         let base = model::base(recipe, adapters.is_some(), compute);
         let lookup = shape.vocab * shape.hidden;
         let lookups = if config.tied { lookup } else { 2 * lookup };
-        // Some matrices of the model are trained beside adapters. Each is as large as the embedding.
+        // Some matrices of the model are trained next to adapters. Each is as large as the embedding.
         let wholes: &[String] = models.lora.as_ref().map_or(&[], |lora| &lora.modules_to_save);
         let whole = lookup * wholes.len() as u128;
         let frozen = adapters.map_or(0, |_| u128::from(count.total) - whole);
@@ -325,7 +326,7 @@ impl Facts {
             shape,
             work: Work::new(config, recipe, plain, &evaluations),
             evaluations,
-            pieces: Pieces::of(recipe.device.name(), memory, config.intermediate_size),
+            chunks: ChunkPlan::for_device(recipe.device.name(), memory, config.intermediate_size),
         }
     }
 
@@ -364,7 +365,7 @@ impl Work {
         Work {
             prompt: bounded(prompt),
             completion: bounded(completion),
-            heard: bounded(recipe.environment.most_heard()),
+            observed: bounded(recipe.environment.observation_tokens()),
             room: bounded(context.saturating_sub(prompt)),
             group_size: bounded(rollout.group_size),
             sequences: if remote { 1 } else { sampled.min(bounded(rollout.max_sequences)) },

@@ -5,12 +5,11 @@ use std::path::Path;
 use firebrick_device::{Kind, Name, Precision, describe, gibibytes, guard, open};
 use firebrick_models::Compute;
 
-use super::{Pieces, Plan};
+use super::{ChunkPlan, Plan};
 use crate::{
-    model,
+    build, model,
     recipe::{ComputeType, Recipe, Recompute},
     source::Sources,
-    wire,
 };
 
 /// The memory of a device.
@@ -25,7 +24,7 @@ pub struct Memory {
 impl Memory {
     /// Asks a GPU's driver for all the memory that it has. For the CPU, counts the machine's memory that is not
     /// in use.
-    pub fn of(name: Name) -> Self {
+    pub fn of_device(name: Name) -> Self {
         if name.kind == Kind::Cpu {
             return match available() {
                 Some(bytes) => Memory { bytes: Some(bytes), words: "free on this machine".into() },
@@ -46,44 +45,44 @@ impl Memory {
 
 /// Returns the warning that a run begins with if its plan does not fit into the memory.
 pub fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
-    let models = wire::model_sizes(recipe, sources).ok()?;
-    let there = Memory::of(recipe.device.name()).bytes?;
+    let models = build::model_sizes(recipe, sources).ok()?;
+    let there = Memory::of_device(recipe.device.name()).bytes?;
     let plan = Plan::new(&models, recipe, compute(recipe).0, Some(there));
     if plan.fits(there) {
         return None;
     }
     let (peak, moment) = plan.peak();
     Some(format!(
-        "the run may not fit into the memory: about {} are needed ({}), {} are there; `firebrick \
+        "the run may not fit into the memory: it needs about {} (peak, {}), {} available; `firebrick \
          plan` shows more",
         gibibytes(peak),
-        moment.name(),
+        moment.in_words(),
         gibibytes(there)
     ))
 }
 
-/// The cut of a run's updates into pieces.
+/// The micro-batching of a run's updates, and the chunks in which they compute.
 #[derive(Clone, Copy, Debug)]
-pub struct Cut {
-    /// The size of the pieces of those tensors that are never there whole.
-    pub pieces: Pieces,
+pub struct MicroBatchPlan {
+    /// The chunk sizes of those tensors that are never there whole.
+    pub chunks: ChunkPlan,
     /// The number of layers of which an update keeps more than the input.
     pub whole_layers: usize,
 }
 
 /// Decides how the updates of `recipe` are cut. A program that brings its own policy has no sources, so the
 /// sizes are not known; the layers are then kept whole, unless the recipe says otherwise.
-pub fn cut(recipe: &Recipe, sources: Option<&Sources>) -> Cut {
-    let memory = Memory::of(recipe.device.name()).bytes;
-    let models = sources.and_then(|sources| wire::model_sizes(recipe, sources).ok());
+pub fn micro_batching(recipe: &Recipe, sources: Option<&Sources>) -> MicroBatchPlan {
+    let memory = Memory::of_device(recipe.device.name()).bytes;
+    let models = sources.and_then(|sources| build::model_sizes(recipe, sources).ok());
     match models {
         Some(models) => {
             let facts = Plan::new(&models, recipe, compute(recipe).0, memory).facts;
             let whole_layers = usize::try_from(facts.work.whole_layers).unwrap_or(usize::MAX);
-            Cut { pieces: facts.pieces, whole_layers }
+            MicroBatchPlan { chunks: facts.chunks, whole_layers }
         }
-        None => Cut {
-            pieces: Pieces::of(recipe.device.name(), memory, 0),
+        None => MicroBatchPlan {
+            chunks: ChunkPlan::for_device(recipe.device.name(), memory, 0),
             whole_layers: match recipe.train.recompute {
                 Recompute::Layers => 0,
                 Recompute::Auto | Recompute::None => usize::MAX,

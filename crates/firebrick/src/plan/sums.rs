@@ -39,7 +39,7 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     };
     let all = vec![
         part("weights", true, &|_| weights),
-        // An engine that samples ahead goes on with the weights of the step's beginning. They are the policy's own
+        // An engine that samples ahead continues with the weights of the step's beginning. They are the policy's own
         // until the first update has made new ones, unless they are rounded. Other engines let go of them.
         part("weights of the engine", true, &|moment| match moment {
             _ if work.elsewhere => 0,
@@ -143,20 +143,20 @@ impl Sampled {
         if facts.work.elsewhere {
             return Sampled::default();
         }
-        let evaluations = facts.evaluations.iter().map(|it| Sampled::of(facts, it));
-        let all = evaluations.chain([Sampled::of(facts, &training(facts))]);
+        let evaluations = facts.evaluations.iter().map(|it| Sampled::of_workload(facts, it));
+        let all = evaluations.chain([Sampled::of_workload(facts, &training(facts))]);
         all.max_by_key(|it| it.cache + it.states + it.passes + it.logits).unwrap_or_default()
     }
 
     /// Counts the bytes of the next step's completions, if they are sampled while a step is trained on.
     fn ahead(facts: &Facts) -> Self {
         match facts.work.ahead {
-            true => Sampled::of(facts, &training(facts)),
+            true => Sampled::of_workload(facts, &training(facts)),
             false => Sampled::default(),
         }
     }
 
-    fn of(facts: &Facts, workload: &Workload) -> Self {
+    fn of_workload(facts: &Facts, workload: &Workload) -> Self {
         let rows = workload.completions.min(facts.work.sequences);
         let prompts = rows.div_ceil(workload.group_size.max(1));
         Sampled {
@@ -215,7 +215,7 @@ fn prefill(facts: &Facts, prompts: u128) -> u128 {
     let tokens = (prompts * work.prompt).min(PREFILL_TOKENS.max(work.prompt));
     // A recurrence keeps nothing for a backward pass either.
     let recurrence = if shape.recurrent > 0 { shape.projected + shape.recurrence / 2 } else { 0 };
-    tokens * attention(shape).max(recurrence) * F32 + portion(facts, tokens) + scores(facts)
+    tokens * attention(shape).max(recurrence) * F32 + chunk(facts, tokens) + scores(facts)
 }
 
 /// Returns the numbers per token of a layer's forward pass around its attention: the residual stream before,
@@ -228,16 +228,16 @@ fn attention(shape: &super::facts::Shape) -> u128 {
 /// Returns the bytes of the projections of some tokens: gate and up together, the two apart, and their product.
 /// If there are experts, one of them may get all of the tokens; the router's numbers and the sum over experts
 /// are there besides.
-fn portion(facts: &Facts, tokens: u128) -> u128 {
+fn chunk(facts: &Facts, tokens: u128) -> u128 {
     let shape = &facts.shape;
-    let tokens = tokens.min(facts.pieces.tokens as u128);
+    let tokens = tokens.min(facts.chunks.tokens as u128);
     let routed = if shape.sparse > 0 { 6 * shape.experts + 6 * shape.hidden } else { 0 };
     tokens * (9 * shape.inner + 4 * shape.hidden + routed) * F32
 }
 
 /// Returns the bytes of a block's scores and their weights, and in the backward pass of the gradients of both.
 fn scores(facts: &Facts) -> u128 {
-    5 * facts.pieces.scores as u128 * F32
+    5 * facts.chunks.scores as u128 * F32
 }
 
 /// Returns the bytes of decoding one token in every sequence. The attention's scores are wide, or the MLP if
@@ -255,10 +255,9 @@ fn sampled_logits(facts: &Facts, rows: u128) -> u128 {
     copies * rows * facts.shape.vocab * F32
 }
 
-/// Returns the bytes that an update keeps of the layers on its way forward, with the last layer's output, or on
-/// its way back with the gradient. It keeps the input of most layers, in the format of products. For the last
-/// layers it also keeps queries, keys and values, the attention's result, the residual stream behind it, and
-/// gate and up.
+/// Returns the bytes that an update keeps of the layers in its forward pass, with the last layer's output, or in its
+/// backward pass with the gradient. It keeps the input of most layers, in the format of products. For the last layers
+/// it also keeps queries, keys and values, the attention's result, the residual stream behind it, and gate and up.
 fn kept(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let format = if facts.half { BF16 } else { F32 };
@@ -267,11 +266,11 @@ fn kept(facts: &Facts) -> u128 {
         true => 0,
         false => shape.hidden * format,
     };
-    let looks = (shape.query + 2 * shape.key) * format
+    let qkv = (shape.query + 2 * shape.key) * format
         + (shape.query + shape.heads + shape.before_norms) * F32;
     // Layers of each kind lie evenly, so the last layers have their share of each kind.
     let recurrent = (shape.projected + shape.mixed) * F32;
-    let of_kinds = (shape.layers - shape.recurrent) * looks
+    let of_kinds = (shape.layers - shape.recurrent) * qkv
         + shape.recurrent * recurrent
         + (shape.layers - shape.sparse) * 2 * shape.inner * F32
         + shape.sparse * shape.hidden * format;
@@ -297,7 +296,7 @@ fn layer_backward(facts: &Facts) -> u128 {
     };
     let layer = 2 * shape.hidden + attention.max(recurrence);
     let tokens = facts.tokens();
-    tokens * layer * F32 + portion(facts, tokens) + scores(facts) + facts.largest_in_layer * F32
+    tokens * layer * F32 + chunk(facts, tokens) + scores(facts) + facts.largest_in_layer * F32
 }
 
 /// Returns the bytes of the hidden states that predict, of the numbers that the last norm keeps of them, and of
@@ -315,10 +314,10 @@ fn block_of_logits(facts: &Facts) -> u128 {
     if !facts.work.plain {
         let (all, block) =
             (predictions(facts) * shape.vocab, (512 * predictions(facts)).max(1 << 20));
-        return if all <= facts.pieces.waiting_logits as u128 { all } else { all.min(block) } * F32;
+        return if all <= facts.chunks.waiting_logits as u128 { all } else { all.min(block) } * F32;
     }
     let copies = if facts.work.entropy { 6 } else { 4 };
-    let rows = facts.pieces.logits as u128 / predictions(facts).max(shape.hidden).max(1);
+    let rows = facts.chunks.logits as u128 / predictions(facts).max(shape.hidden).max(1);
     let rows = rows.max(64).min(shape.vocab);
     (copies * predictions(facts) * rows + 3 * rows * shape.hidden) * F32
 }
@@ -332,5 +331,5 @@ fn predictions(facts: &Facts) -> u128 {
 /// summed with.
 fn lookup_gradient(facts: &Facts) -> u128 {
     let rows = facts.tokens().min(facts.shape.vocab);
-    (2 * rows * facts.shape.hidden + 2 * facts.pieces.logits as u128) * F32
+    (2 * rows * facts.shape.hidden + 2 * facts.chunks.logits as u128) * F32
 }

@@ -143,7 +143,7 @@ fn a_critic_is_a_row_or_a_model() {
     assert_eq!(critic(&head, Moment::Rollout), 3 * 897 * 4);
     let separate = half_a_billion(&gae("kind = \"separate\""));
     assert_eq!(critic(&separate, Moment::Backward), 4 * (494_032_768 + 897) * 4);
-    // The critic has adapters of its own beside weights that are the policy's.
+    // The critic has adapters of its own next to weights that are the policy's.
     let recipe = gae("kind = \"separate\"");
     let adapters = with_model("lora = { rank = 16 }", &recipe, Compute::F32);
     let expected = 3 * (adapters.facts.trainable as u64 + 897) * 4;
@@ -226,27 +226,27 @@ fn a_step_that_is_sampled_ahead_takes_its_memory_during_the_updates() {
     assert_eq!(advice.first().map(|advice| advice.key), Some("rollout.max_sequences"));
     let mut facts = plan.facts.clone();
     advice.iter().for_each(|advice| advice.follow(&mut facts));
-    assert!(!plan.fits(small) && Plan::of(facts).fits(small), "{advice:?}");
+    assert!(!plan.fits(small) && Plan::from_facts(facts).fits(small), "{advice:?}");
 }
 
 /// An environment's words are tokens of a completion, and no tokens of `rollout.max_completion_tokens`.
 #[test]
 fn the_longest_completion_leaves_room_for_what_is_heard() {
-    let heard = "[environment]\nkind = \"calculator\"\nmax_heard_tokens = 8192";
+    let observed = "[environment]\nkind = \"calculator\"\nmax_observation_tokens = 8192";
     let most = |recipe: &str| half_a_billion(recipe).longest(1 << 40).unwrap();
-    let (alone, talking) = (most(""), most(heard));
+    let (alone, talking) = (most(""), most(observed));
     assert_eq!((alone.model, alone.completion), (32768 - 512, 32768 - 512));
     assert_eq!((talking.model, talking.completion), (32768 - 512 - 8192, 32768 - 512 - 8192));
     // The same tokens take the same memory, whoever writes them.
     let [alone, talking] =
-        ["", heard].map(|recipe| half_a_billion(recipe).longest(12 << 30).unwrap().completion);
+        ["", observed].map(|recipe| half_a_billion(recipe).longest(12 << 30).unwrap().completion);
     // Both are rounded down to two digits.
     assert!((8192 - 1000..8192 + 1000).contains(&(alone - talking)), "{alone} {talking}");
     // A run needs room for a prompt.
     let models = Models { policy: config(), lora: None, reward: 0 };
     let refused = |completion: usize| {
         let text = format!(
-            "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\n{heard}\n[rollout]\n\
+            "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\n{observed}\n[rollout]\n\
              max_completion_tokens = {completion}"
         );
         let recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
@@ -264,7 +264,10 @@ fn the_longest_completion_is_as_long_as_the_memory() {
     // Completions that are a tenth longer do not fit.
     let longer = |completion: u128| {
         let least = plan.least().facts;
-        Plan::of(Facts { work: Work { completion, whole_layers: 0, ..least.work }, ..least })
+        Plan::from_facts(Facts {
+            work: Work { completion, whole_layers: 0, ..least.work },
+            ..least
+        })
     };
     assert!(longer(some).fits(10 << 30) && !longer(some * 11 / 10).fits(10 << 30));
     let most = plan.longest(1 << 40).unwrap();
@@ -350,7 +353,7 @@ fn advice_that_is_followed_makes_it_fit() {
         assert!(advice.to < advice.from, "{advice:?}");
         advice.follow(&mut facts);
     }
-    assert!(Plan::of(facts).fits(memory));
+    assert!(Plan::from_facts(facts).fits(memory));
     // No batch is small enough for weights and moments that are too large.
     assert!(!plan.least().fits(4 << 30) && plan.advice(4 << 30).is_empty());
 }
@@ -382,7 +385,7 @@ fn of_family(family: Family) -> Plan {
 fn recurrent_layers_have_states_in_the_place_of_keys() {
     let (qwen3, recurrent) = (of_family(Family::Qwen3), of_family(Family::Qwen35));
     let cache = |plan: &Plan| part(plan, "KV cache", Moment::Rollout);
-    // One of four layers attends. Both models also lay out the keys of one layer beside the pages.
+    // One of four layers attends. Both models also lay out the keys of one layer next to the pages.
     assert!(2 * cache(&recurrent) < cache(&qwen3));
     let states = part(&recurrent, "states of recurrent layers", Moment::Rollout);
     // An evaluation has a prompt for each row.
@@ -453,7 +456,7 @@ fn wide(sizes: Sizes) -> Models {
 fn of_dapo(models: &Models, completion: usize, load: Load) -> Engines {
     let text = format!(
         "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\nmax_prompt_tokens = 2048\n[rollout]\n\
-         max_completion_tokens = {completion}\n[sampling]\nprompts_per_step = 512\n[loss]\nimportance_cap = 2.0\n\
+         max_completion_tokens = {completion}\n[sampling]\nprompts_per_step = 512\n[loss]\ntis_cap = 2.0\n\
          [train]\nmini_batch = 512\nrecompute = \"layers\"\n"
     );
     let recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;

@@ -2,7 +2,7 @@
 
 use firebrick_core::{Metrics, Step};
 use firebrick_models::PolicyModel;
-use firebrick_train::{Room, SamplingReport, UpdateTotals};
+use firebrick_train::{OomBackoff, SamplingReport, UpdateTotals};
 
 use super::Run;
 use crate::{journal::lock, recipe::Recipe};
@@ -23,7 +23,7 @@ impl<M: PolicyModel> Run<M> {
     /// Tells a person if `train.steps` ends the run before it has seen its prompts as often as it should.
     pub(super) fn compare_epochs(&mut self) {
         let Recipe { train, sampling, .. } = &self.recipe;
-        let wanted = train.epochs.unwrap_or(0.0) * self.wired.trainer.source.size() as f64;
+        let wanted = train.epochs.unwrap_or(0.0) * self.built.trainer.source.size() as f64;
         let drawn = train.steps as f64 * sampling.prompts_per_step as f64;
         if drawn < wanted {
             self.note(&format!(
@@ -72,20 +72,20 @@ impl<M: PolicyModel> Run<M> {
     }
 
     /// Tells a person if the device had no memory for an update as it was cut.
-    pub(super) fn explain_room(&mut self, before: Room) {
-        let trainer = &self.wired.trainer;
-        let (room, cut) = (trainer.state.room, trainer.updater.cut);
-        if room == before {
+    pub(super) fn explain_oom_backoff(&mut self, before: OomBackoff) {
+        let trainer = &self.built.trainer;
+        let (backoff, micro_batching) = (trainer.state.oom_backoff, trainer.updater.micro_batching);
+        if backoff == before {
             return;
         }
         let mut now = Vec::new();
-        if room.micro_batch_tokens != before.micro_batch_tokens {
-            now.push(format!("micro-batches of {} tokens", cut.micro_batch_tokens));
+        if backoff.micro_batch_tokens != before.micro_batch_tokens {
+            now.push(format!("micro-batches of {} tokens", micro_batching.micro_batch_tokens));
         }
-        if room.whole_layers != before.whole_layers {
+        if backoff.whole_layers != before.whole_layers {
             now.push("every layer gone through once more (train.recompute = \"layers\")".into());
         }
-        if (room.logits, room.halvings) != (before.logits, before.halvings) {
+        if (backoff.logits, backoff.halvings) != (before.logits, before.halvings) {
             now.push("smaller pieces of attention and head".into());
         }
         self.note(&format!(
@@ -105,7 +105,7 @@ impl<M: PolicyModel> Run<M> {
                  {} groups all wrong, {} all right; {} of {} completions unparsable, {} cut off. \
                  No update.",
                 sampling.rounds,
-                self.wired.trainer.config.rounds(),
+                self.built.trainer.config.rounds(),
                 sampling.groups_all_wrong,
                 sampling.groups_all_right,
                 sampling.unparsable,
@@ -118,7 +118,7 @@ impl<M: PolicyModel> Run<M> {
 
     /// Passes on the notes of data, model and verifier.
     pub(super) fn pass_on_notes(&mut self) {
-        let notes: Vec<String> = self.wired.notes.try_iter().collect();
+        let notes: Vec<String> = self.built.notes.try_iter().collect();
         for note in notes {
             self.note(&note);
         }

@@ -1,4 +1,4 @@
-//! Evaluations of the held-out prompts, of further sets, and of the progress of a warm-up.
+//! Evaluations of the held-out prompts, of further sets, and of the progress of SFT.
 
 use std::time::Instant;
 
@@ -10,10 +10,10 @@ use firebrick_train::EvalReport;
 use super::{Progress, Run, record::keep_event};
 use crate::{
     Error,
+    build::{BuiltRun, EvalSet},
     journal::lock,
-    recipe::{Train, Warmup},
+    recipe::{Sft, Train},
     watch::{Phases, examples},
-    wire::{EvalSet, Wired},
 };
 
 /// The most difficulties that have a metric. A column with a word for each question is no column of
@@ -21,21 +21,21 @@ use crate::{
 const DIFFICULTIES: usize = 20;
 
 impl<M: PolicyModel> Run<M> {
-    /// Shows how far the warm-up has come, and returns true if it has come as far as it should.
-    pub(super) fn measure_warmup(&mut self, step: Step) -> Result<bool, Error> {
-        let Warmup { samples, stop_at, .. } = self.recipe.warmup;
+    /// Shows how far SFT has come, and returns true if it has come as far as it should.
+    pub(super) fn measure_sft(&mut self, step: Step) -> Result<bool, Error> {
+        let Sft { samples, stop_at, .. } = self.recipe.sft;
         let mut metrics = Metrics::default();
-        metrics.set("warmup/loss", self.progress.warmup_loss.unwrap_or(f64::NAN));
-        let heldout = &self.wired.heldout;
+        metrics.set("sft/loss", self.progress.sft_loss.unwrap_or(f64::NAN));
+        let heldout = &self.built.heldout;
         let prompts = heldout[..samples.min(heldout.len())].to_vec();
         let measured = self.measure(&prompts, self.recipe.eval.samples.max(1), None)?;
         // If nothing could be judged, nothing was measured.
         let accuracy = measured.map(|(report, _)| report.accuracy).filter(|it| it.is_finite());
         if let Some(accuracy) = accuracy {
-            metrics.set("warmup/accuracy", accuracy);
+            metrics.set("sft/accuracy", accuracy);
         }
         self.watcher.metrics(step, &metrics);
-        self.progress.warmup_measured = step;
+        self.progress.sft_measured = step;
         Ok(accuracy.zip(stop_at).is_some_and(|(accuracy, stop_at)| accuracy >= stop_at))
     }
 
@@ -75,9 +75,9 @@ impl<M: PolicyModel> Run<M> {
     /// Measures how well the present policy answers the held-out prompts, sampled for `source`. The result is
     /// `None` without such prompts. The further sets are measured too.
     pub(super) fn evaluate(&mut self, source: &'static str) -> Result<Option<EvalReport>, Error> {
-        let step = self.wired.trainer.state.step;
+        let step = self.built.trainer.state.step;
         let samples = self.recipe.eval.samples.max(1);
-        let heldout = self.wired.heldout.clone();
+        let heldout = self.built.heldout.clone();
         let measured = self.measure(&heldout, samples, Some((source, step)))?;
         let report = measured.and_then(|(report, groups)| {
             let seed = Seed::run(self.recipe.seed).derive("example", &[step]);
@@ -88,7 +88,7 @@ impl<M: PolicyModel> Run<M> {
             // If nothing could be judged, nothing was measured.
             Some(report).filter(|report| report.accuracy.is_finite())
         });
-        for set in self.wired.sets.clone() {
+        for set in self.built.sets.clone() {
             self.measure_set(&set, source, step)?;
         }
         Ok(report)
@@ -97,7 +97,7 @@ impl<M: PolicyModel> Run<M> {
     /// Measures a further set of the recipe, when the held-out prompts are evaluated on for `source`.
     fn measure_set(&mut self, set: &EvalSet, source: &str, step: Step) -> Result<(), Error> {
         let EvalSet { name, prompts, samples } = set;
-        // The evaluations before and after a warm-up both have step 0, so the name tells them apart.
+        // The evaluations before and after SFT both have step 0, so the name tells them apart.
         let own = if source == HELDOUT { name.clone() } else { format!("{name} {source}") };
         let Some((report, groups)) = self.measure(prompts, *samples, Some((&own, step)))? else {
             return Ok(());
@@ -135,7 +135,7 @@ impl<M: PolicyModel> Run<M> {
         if prompts.is_empty() {
             return Ok(None);
         }
-        let Wired { trainer, eval_sampling, notes, .. } = &mut self.wired;
+        let BuiltRun { trainer, eval_sampling, notes, .. } = &mut self.built;
         let phase = std::mem::take(&mut self.phase);
         self.phase = match phase.is_empty() {
             true => "the evaluation before training".into(),

@@ -61,7 +61,7 @@ impl<M: PolicyModel> Run<M> {
     /// Tells a line to the watcher, and keeps it in the record.
     pub(super) fn note(&mut self, text: &str) {
         self.watcher.note(text);
-        keep_event(&self.journal, self.wired.trainer.state.step, text);
+        keep_event(&self.journal, self.built.trainer.state.step, text);
     }
 
     /// Tells which writes failed, and which completions were removed.
@@ -106,15 +106,15 @@ impl<M: PolicyModel> Run<M> {
         // The evaluation after this step may not be over.
         let evaluated = self.progress.evaluated;
         let mut forgotten = vec![(TRAIN.to_owned(), step, tokens_every)];
-        // At step 0 the evaluation after the warm-up may not be over.
+        // At step 0 the evaluation after SFT may not be over.
         if evaluated > 0 {
             forgotten.push((HELDOUT.to_owned(), evaluated, tokens_every));
-            for set in &self.wired.sets {
+            for set in &self.built.sets {
                 forgotten.push((set.name.clone(), evaluated, tokens_every));
                 forgotten.push((format!("{} initial", set.name), 0, 0));
             }
         }
-        if self.progress.warmed_up {
+        if self.progress.sft_done {
             forgotten.push(("initial".to_owned(), 0, 0));
         }
         let tidy = move |store: &mut Store| {

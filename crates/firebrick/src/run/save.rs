@@ -15,9 +15,9 @@ use firebrick_train::{TrainError, Trainer, check_finite, save_state};
 use super::{PROGRESS, Run};
 use crate::{
     Error,
+    build::{BuiltRun, TRAINER, WEIGHTS},
     card::{CARD, Card},
     watch::Stage,
-    wire::{TRAINER, WEIGHTS, Wired},
 };
 
 impl<M: PolicyModel> Run<M> {
@@ -44,7 +44,7 @@ impl<M: PolicyModel> Run<M> {
     /// Keeps the frozen policy of a KL penalty, which is the policy that the first step starts from. It lies in
     /// the run folder, because a resumed run has moved away from it.
     pub(super) fn keep_reference(&mut self) -> Result<(), Error> {
-        let Wired { trainer, files, .. } = &mut self.wired;
+        let BuiltRun { trainer, files, .. } = &mut self.built;
         if !trainer.updater.objective.needs_reference() {
             return Ok(());
         }
@@ -56,7 +56,7 @@ impl<M: PolicyModel> Run<M> {
             }
             files.read(trainer.policy.valid(), &path)?
         } else {
-            // A run that begins anew may begin with another policy.
+            // A run that starts over may begin with another policy.
             if kept {
                 fs::remove_dir_all(&path)
                     .map_err(|source| Error::File { path: path.clone(), source })?;
@@ -76,9 +76,9 @@ impl<M: PolicyModel> Run<M> {
         self.read_clock();
         let began = Instant::now();
         self.watcher.begin(Stage::Save, 0);
-        let step = self.wired.trainer.state.step;
+        let step = self.built.trainer.state.step;
         // A broken policy must not take the place of a whole one.
-        let Trainer { policy, critic, .. } = &self.wired.trainer;
+        let Trainer { policy, critic, .. } = &self.built.trainer;
         check_finite(policy)?;
         critic.as_ref().map_or(Ok(()), |critic| check_finite(&critic.model))?;
         self.folder.check()?;
@@ -99,9 +99,9 @@ impl<M: PolicyModel> Run<M> {
         Ok(())
     }
 
-    /// Keeps the state after the warm-up in the folder where other runs look for it.
-    pub(super) fn keep_warmup(&self) -> Result<(), Error> {
-        let Some(folder) = &self.warmup else { return Ok(()) };
+    /// Keeps the state after SFT in the folder where other runs look for it.
+    pub(super) fn keep_sft(&self) -> Result<(), Error> {
+        let Some(folder) = &self.sft else { return Ok(()) };
         let temporary = folder.with_extension("tmp");
         let file = |source| Error::File { path: temporary.clone(), source };
         if temporary.exists() {
@@ -114,7 +114,7 @@ impl<M: PolicyModel> Run<M> {
 
     /// Writes the policy in the form in which others open it, with the state for a resumed run in `trainer/`.
     fn write_checkpoint(&self, folder: &Path) -> Result<(), Error> {
-        let Wired { trainer, files, tokenizer, .. } = &self.wired;
+        let BuiltRun { trainer, files, tokenizer, .. } = &self.built;
         files.write(&trainer.policy, folder)?;
         tokenizer.save(folder)?;
         self.write_card(folder)?;
@@ -131,7 +131,7 @@ impl<M: PolicyModel> Run<M> {
     }
 
     fn write_card(&self, folder: &Path) -> Result<(), Error> {
-        let Wired { trainer, files, heldout, replaced, .. } = &self.wired;
+        let BuiltRun { trainer, files, heldout, replaced, .. } = &self.built;
         let name = self.folder.path().file_name().unwrap_or_default().to_string_lossy();
         let card = Card {
             name: &name,
@@ -139,7 +139,7 @@ impl<M: PolicyModel> Run<M> {
             form: files.form(),
             replaced,
             state: &trainer.state,
-            warmup_steps: self.progress.warmup_steps,
+            sft_steps: self.progress.sft_steps,
             prompts: heldout.len(),
             heldout: &self.progress.heldout,
         };

@@ -20,9 +20,9 @@ const KEYS: usize = 512;
 /// half times as long as the text.
 const SPAN: usize = 1024;
 
-/// Queries, keys and values, `[places, heads, width]`.
+/// Queries, keys and values, `[tokens, heads, width]`.
 #[derive(Clone, Copy)]
-pub(crate) struct Looks<'a> {
+pub(crate) struct Qkv<'a> {
     pub(crate) query: &'a [f32],
     pub(crate) key: &'a [f32],
     pub(crate) value: &'a [f32],
@@ -31,36 +31,36 @@ pub(crate) struct Looks<'a> {
     pub(crate) window: usize,
 }
 
-/// Computes the output, `[places, heads, width]`, and the logarithms of the sums, `[places, heads]`; 0 in padding.
-pub(crate) fn forward(looks: Looks<'_>) -> [Vec<f32>; 2] {
-    let Heads { query: heads, width, .. } = looks.heads;
-    let places = looks.query.len() / (heads * width);
-    let mut output = vec![0.0; places * heads * width];
-    let mut logsum = vec![0.0; places * heads];
-    let tasks = looks.tasks(QUERIES);
-    let outputs = carved(&mut output, heads * width, tasks.iter().map(|task| task.places()));
-    let logsums = carved(&mut logsum, heads, tasks.iter().map(|task| task.places()));
-    let parts = tasks.into_iter().zip(outputs).zip(logsums).collect::<Vec<_>>();
-    parts.into_par_iter().for_each_init(Scratch::default, |scratch, ((task, output), logsum)| {
+/// Computes the output, `[tokens, heads, width]`, and the log-sum-exps, `[tokens, heads]`; 0 in padding.
+pub(crate) fn forward(qkv: Qkv<'_>) -> [Vec<f32>; 2] {
+    let Heads { query: heads, width, .. } = qkv.heads;
+    let tokens = qkv.query.len() / (heads * width);
+    let mut output = vec![0.0; tokens * heads * width];
+    let mut lse = vec![0.0; tokens * heads];
+    let tasks = qkv.tasks(QUERIES);
+    let outputs = carved(&mut output, heads * width, tasks.iter().map(|task| task.range()));
+    let lses = carved(&mut lse, heads, tasks.iter().map(|task| task.range()));
+    let parts = tasks.into_iter().zip(outputs).zip(lses).collect::<Vec<_>>();
+    parts.into_par_iter().for_each_init(Scratch::default, |scratch, ((task, output), lse)| {
         for head in 0..heads {
-            looks.attend(&task, head, output, logsum, scratch);
+            qkv.attend(&task, head, output, lse, scratch);
         }
     });
-    [output, logsum]
+    [output, lse]
 }
 
 /// Computes the gradients of queries, keys and values, given that of the output.
-pub(crate) fn back(
-    looks: Looks<'_>,
+pub(crate) fn backward(
+    qkv: Qkv<'_>,
     output: &[f32],
-    logsum: &[f32],
+    lse: &[f32],
     d_output: &[f32],
 ) -> [Vec<f32>; 3] {
-    let Heads { query: heads, key: kv_heads, width } = looks.heads;
-    let places = looks.query.len() / (heads * width);
+    let Heads { query: heads, key: kv_heads, width } = qkv.heads;
+    let tokens = qkv.query.len() / (heads * width);
     let group = heads / kv_heads;
-    let longest = looks.segments.iter().map(|it| it.places.len()).max().unwrap_or(0);
-    let work: Vec<(Task<'_>, usize)> = looks
+    let longest = qkv.segments.iter().map(|it| it.range.len()).max().unwrap_or(0);
+    let work: Vec<(Task<'_>, usize)> = qkv
         .tasks(SPAN.max(longest.div_ceil(8)))
         .into_iter()
         .flat_map(|task| (0..kv_heads).map(move |head| (task.clone(), head)))
@@ -68,21 +68,21 @@ pub(crate) fn back(
     let parts: Vec<Part> = work
         .par_iter()
         .map_init(Scratch::default, |scratch, (task, head)| {
-            looks.back(task, *head, [output, logsum, d_output], scratch)
+            qkv.backward(task, *head, [output, lse, d_output], scratch)
         })
         .collect();
-    let mut gradients = [heads, kv_heads, kv_heads].map(|heads| vec![0.0; places * heads * width]);
+    let mut gradients = [heads, kv_heads, kv_heads].map(|heads| vec![0.0; tokens * heads * width]);
     let [d_query, d_key, d_value] = &mut gradients;
-    // This goes by segments, whose places are apart. The heads of a task follow each other.
-    let mut of_segment: Vec<Vec<(&Task<'_>, &[Part])>> = vec![Vec::new(); looks.segments.len()];
+    // This goes by segments, whose ranges are apart. The heads of a task follow each other.
+    let mut of_segment: Vec<Vec<(&Task<'_>, &[Part])>> = vec![Vec::new(); qkv.segments.len()];
     for (task, parts) in
         work.iter().step_by(kv_heads).map(|(task, _)| task).zip(parts.chunks(kv_heads))
     {
         of_segment[task.index].push((task, parts));
     }
-    let mut order: Vec<usize> = (0..looks.segments.len()).collect();
-    order.sort_by_key(|&index| looks.segments[index].places.start);
-    let ranges = || order.iter().map(|&index| looks.segments[index].places.clone());
+    let mut order: Vec<usize> = (0..qkv.segments.len()).collect();
+    order.sort_by_key(|&index| qkv.segments[index].range.start);
+    let ranges = || order.iter().map(|&index| qkv.segments[index].range.clone());
     let d_queries = carved(d_query, heads * width, ranges());
     let d_keys = carved(d_key, kv_heads * width, ranges());
     let d_values = carved(d_value, kv_heads * width, ranges());
@@ -95,16 +95,16 @@ pub(crate) fn back(
                     let from = &part.d_query[member * rows.len() * width..][..rows.len() * width];
                     put(d_query, heads, head * group + member, rows.start, from, width);
                 }
-                let own = task.before.len() * width;
+                let own = task.prefix.len() * width;
                 put(d_key, kv_heads, head, 0, &part.d_key[own..], width);
                 put(d_value, kv_heads, head, 0, &part.d_value[own..], width);
             }
         }
     });
-    // Several segments may continue the same one. Their gradients are added here, in the order of those segments.
+    // Several segments may share a prefix. Their gradients are added here, in the order of those segments.
     for (task, parts) in of_segment.iter().flatten() {
         for (head, part) in parts.iter().enumerate() {
-            let (start, own) = (task.before.start, task.before.len() * width);
+            let (start, own) = (task.prefix.start, task.prefix.len() * width);
             put(d_key, kv_heads, head, start, &part.d_key[..own], width);
             put(d_value, kv_heads, head, start, &part.d_value[..own], width);
         }
@@ -112,7 +112,7 @@ pub(crate) fn back(
     gradients
 }
 
-/// Adds rows of one head to those of `[places, heads, width]`, from the row `first` on.
+/// Adds rows of one head to those of `[tokens, heads, width]`, from the row `first` on.
 fn put(target: &mut [f32], heads: usize, head: usize, first: usize, rows: &[f32], width: usize) {
     for (row, values) in (first..).zip(rows.chunks_exact(width)) {
         let at = (row * heads + head) * width;
@@ -129,9 +129,9 @@ fn carved(
     let mut at = 0;
     ranges
         .map(|range| {
-            let (_, after) = std::mem::take(&mut rest).split_at_mut((range.start - at) * width);
-            let (these, after) = after.split_at_mut(range.len() * width);
-            (rest, at) = (after, range.end);
+            let (_, behind) = std::mem::take(&mut rest).split_at_mut((range.start - at) * width);
+            let (these, behind) = behind.split_at_mut(range.len() * width);
+            (rest, at) = (behind, range.end);
             these
         })
         .collect()
@@ -142,15 +142,15 @@ fn carved(
 struct Task<'a> {
     segment: &'a Segment,
     index: usize,
-    /// The places of the segment that this one continues; empty if there is none.
-    before: Range<usize>,
+    /// The range of the segment's prefix; empty if there is none.
+    prefix: Range<usize>,
     /// The queries, as the segment counts them.
     queries: Range<usize>,
 }
 
 impl Task<'_> {
-    fn places(&self) -> Range<usize> {
-        let first = self.segment.places.start;
+    fn range(&self) -> Range<usize> {
+        let first = self.segment.range.start;
         first + self.queries.start..first + self.queries.end
     }
 }
@@ -173,53 +173,53 @@ struct Scratch {
 
 /// Some of the keys that a task sees. `first` is the index of the first among all of them.
 struct Keys {
-    places: Range<usize>,
+    range: Range<usize>,
     first: usize,
 }
 
-impl<'a> Looks<'a> {
-    /// Cuts the segments' queries into portions, by ascending places.
-    fn tasks(&self, portion: usize) -> Vec<Task<'a>> {
+impl<'a> Qkv<'a> {
+    /// Cuts the segments' queries into chunks, in ascending order.
+    fn tasks(&self, chunk: usize) -> Vec<Task<'a>> {
         let of_segment = |(index, segment): (usize, &'a Segment)| {
-            let before = segment.after.map_or(0..0, |before| self.segments[before].places.clone());
-            let count = segment.places.len();
-            (0..count).step_by(portion).map(move |start| Task {
+            let prefix = segment.prefix.map_or(0..0, |prefix| self.segments[prefix].range.clone());
+            let count = segment.range.len();
+            (0..count).step_by(chunk).map(move |start| Task {
                 segment,
                 index,
-                before: before.clone(),
-                queries: start..(start + portion).min(count),
+                prefix: prefix.clone(),
+                queries: start..(start + chunk).min(count),
             })
         };
         let mut tasks: Vec<Task<'a>> =
             self.segments.iter().enumerate().flat_map(of_segment).collect();
-        tasks.sort_by_key(|task| task.places().start);
+        tasks.sort_by_key(|task| task.range().start);
         tasks
     }
 
     /// Lists blocks of the keys that some of these queries see, the nearest last.
     fn keys(&self, task: &Task<'_>, queries: &Range<usize>) -> Vec<Keys> {
-        let before = task.before.len();
+        let prefix = task.prefix.len();
         // This is the first key that the first query sees.
-        let hidden = (before + queries.start + 1).saturating_sub(self.window);
-        let own = task.segment.places.start..task.segment.places.start + queries.end;
-        [(task.before.clone(), 0), (own, before)]
+        let hidden = (prefix + queries.start + 1).saturating_sub(self.window);
+        let own = task.segment.range.start..task.segment.range.start + queries.end;
+        [(task.prefix.clone(), 0), (own, prefix)]
             .into_iter()
-            .flat_map(|(places, first)| {
-                let skipped = hidden.saturating_sub(first).min(places.len());
-                let starts = (places.start + skipped..places.end).step_by(KEYS);
+            .flat_map(|(range, first)| {
+                let skipped = hidden.saturating_sub(first).min(range.len());
+                let starts = (range.start + skipped..range.end).step_by(KEYS);
                 starts.map(move |start| Keys {
-                    places: start..(start + KEYS).min(places.end),
-                    first: first + start - places.start,
+                    range: start..(start + KEYS).min(range.end),
+                    first: first + start - range.start,
                 })
             })
             .collect()
     }
 
-    /// Takes one of `heads` heads of `x`, `[places, heads, width]`, at some places.
-    fn head(&self, x: &'a [f32], heads: usize, head: usize, places: Range<usize>) -> Matrix<'a> {
+    /// Takes one of `heads` heads of `x`, `[tokens, heads, width]`, at some tokens.
+    fn head(&self, x: &'a [f32], heads: usize, head: usize, range: Range<usize>) -> Matrix<'a> {
         let width = self.heads.width;
-        let first = (places.start * heads + head) * width;
-        Matrix::new(&x[first..], [places.len(), width], [heads * width, 1])
+        let first = (range.start * heads + head) * width;
+        Matrix::new(&x[first..], [range.len(), width], [heads * width, 1])
     }
 
     fn scale(&self) -> f32 {
@@ -228,33 +228,33 @@ impl<'a> Looks<'a> {
 
     /// Returns the keys of a block that query `query` of a task sees, as the block counts them.
     fn visible(&self, task: &Task<'_>, query: usize, keys: &Keys) -> Range<usize> {
-        let position = task.before.len() + query;
-        let end = (position + 1).saturating_sub(keys.first).min(keys.places.len());
+        let position = task.prefix.len() + query;
+        let end = (position + 1).saturating_sub(keys.first).min(keys.range.len());
         (position + 1).saturating_sub(self.window).saturating_sub(keys.first).min(end)..end
     }
 
-    /// Computes the attention of one head's queries of a task. `output` and `logsum` are those of the task.
+    /// Computes the attention of one head's queries of a task. `output` and `lse` are those of the task.
     fn attend(
         &self,
         task: &Task<'_>,
         head: usize,
         output: &mut [f32],
-        logsum: &mut [f32],
+        lse: &mut [f32],
         scratch: &mut Scratch,
     ) {
         let Heads { query: heads, key: kv_heads, width } = self.heads;
         let kv_head = head / (heads / kv_heads);
         let count = task.queries.len();
-        let queries = self.head(self.query, heads, head, task.places());
+        let queries = self.head(self.query, heads, head, task.range());
         let Scratch { scores, output: sums, carried, .. } = scratch;
         carried.clear();
         carried.resize(count, [f32::NEG_INFINITY, 0.0]);
         sums.clear();
         sums.resize(count * width, 0.0);
         for keys in self.keys(task, &task.queries) {
-            let number = keys.places.len();
+            let number = keys.range.len();
             scores.resize(count * number, 0.0);
-            let key = self.head(self.key, kv_heads, kv_head, keys.places.clone());
+            let key = self.head(self.key, kv_heads, kv_head, keys.range.clone());
             multiply(scores, number, queries, key.transposed(), self.scale(), false);
             simd!({
                 let rows = scores.chunks_exact_mut(number).zip(sums.chunks_exact_mut(width));
@@ -283,7 +283,7 @@ impl<'a> Looks<'a> {
                     *carried = [top, sum * kept + more];
                 }
             });
-            let value = self.head(self.value, kv_heads, kv_head, keys.places.clone());
+            let value = self.head(self.value, kv_heads, kv_head, keys.range.clone());
             multiply(
                 sums,
                 width,
@@ -294,25 +294,25 @@ impl<'a> Looks<'a> {
             );
         }
         for (row, (&[top, sum], sums)) in carried.iter().zip(sums.chunks_exact(width)).enumerate() {
-            // A query sees at least itself, even if its window hides all that its segment continues.
+            // A query sees at least itself, even if its window hides all of its prefix.
             let (share, log) = if sum > 0.0 { (1.0 / sum, sum.ln() + top) } else { (0.0, MASKED) };
             let output = &mut output[(row * heads + head) * width..][..width];
             output.iter_mut().zip(sums).for_each(|(output, sum)| *output = sum * share);
-            logsum[row * heads + head] = log;
+            lse[row * heads + head] = log;
         }
     }
 
     /// Computes the gradients of a task's queries and of the keys and values that they see, for one key head.
-    fn back(
+    fn backward(
         &self,
         task: &Task<'_>,
         kv_head: usize,
-        [output, logsum, d_output]: [&'a [f32]; 3],
+        [output, lse, d_output]: [&'a [f32]; 3],
         scratch: &mut Scratch,
     ) -> Part {
         let Heads { query: heads, key: kv_heads, width } = self.heads;
         let group = heads / kv_heads;
-        let seen = task.before.len() + task.queries.end;
+        let seen = task.prefix.len() + task.queries.end;
         let mut part = Part {
             d_query: vec![0.0; task.queries.len() * group * width],
             d_key: vec![0.0; seen * width],
@@ -324,29 +324,29 @@ impl<'a> Looks<'a> {
         {
             for (start, d_query) in blocks().zip(d_query.chunks_mut(QUERIES * width)) {
                 let queries = start..(start + QUERIES).min(task.queries.end);
-                let first = task.segment.places.start;
-                let places = first + queries.start..first + queries.end;
-                let query = self.head(self.query, heads, head, places.clone());
-                let d_out = self.head(d_output, heads, head, places.clone());
+                let first = task.segment.range.start;
+                let range = first + queries.start..first + queries.end;
+                let query = self.head(self.query, heads, head, range.clone());
+                let d_out = self.head(d_output, heads, head, range.clone());
                 for keys in self.keys(task, &queries) {
-                    let (count, number) = (queries.len(), keys.places.len());
+                    let (count, number) = (queries.len(), keys.range.len());
                     let Scratch { scores, d_scores, .. } = &mut *scratch;
                     scores.resize(count * number, 0.0);
                     d_scores.resize(count * number, 0.0);
-                    let key = self.head(self.key, kv_heads, kv_head, keys.places.clone());
-                    let value = self.head(self.value, kv_heads, kv_head, keys.places.clone());
+                    let key = self.head(self.key, kv_heads, kv_head, keys.range.clone());
+                    let value = self.head(self.value, kv_heads, kv_head, keys.range.clone());
                     multiply(scores, number, query, key.transposed(), self.scale(), false);
                     multiply(d_scores, number, d_out, value.transposed(), 1.0, false);
                     simd!({
                         let rows =
                             scores.chunks_exact_mut(number).zip(d_scores.chunks_exact_mut(number));
-                        for ((query, place), (weights, d_scores)) in
-                            queries.clone().zip(places.clone()).zip(rows)
+                        for ((query, token), (weights, d_scores)) in
+                            queries.clone().zip(range.clone()).zip(rows)
                         {
                             let seen = self.visible(task, query, &keys);
-                            let of = (place * heads + head) * width;
+                            let of = (token * heads + head) * width;
                             let mean = dot(&output[of..of + width], &d_output[of..of + width]);
-                            let log = logsum[place * heads + head];
+                            let log = lse[token * heads + head];
                             for row in [&mut *weights, &mut *d_scores] {
                                 row[..seen.start].fill(0.0);
                                 row[seen.end..].fill(0.0);

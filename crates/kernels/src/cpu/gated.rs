@@ -26,7 +26,7 @@ pub(crate) fn apply(gate_up: &[f32], width: usize, activation: Activation) -> Ve
 }
 
 /// Computes the result of [`apply`] once more, and the gradient of `gate_up`, given that of the result.
-pub(crate) fn back(
+pub(crate) fn backward(
     gate_up: &[f32],
     d: &[f32],
     width: usize,

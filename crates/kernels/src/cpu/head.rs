@@ -106,7 +106,7 @@ pub(crate) struct Gradients<'a> {
 /// Computes the gradient of `hidden`, and adds that of the head, `[vocab, width]`, to `d_head`. `waiting` are the
 /// logits that [`logprobs`] returned.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
-pub(crate) fn back(
+pub(crate) fn backward(
     hidden: Matrix<'_>,
     head: Matrix<'_>,
     labels: &[usize],

@@ -46,7 +46,7 @@ pub(crate) fn of_sum(
 }
 
 /// Computes the gradients of `x` and of the weight; `beside` is added to the first.
-pub(crate) fn back(
+pub(crate) fn backward(
     x: &[f32],
     weight: &[f32],
     [epsilon, offset]: Rule,
@@ -62,7 +62,7 @@ pub(crate) fn back(
                 for at in rows.clone().map(|row| row * width..(row + 1) * width) {
                     let (x, d_y) = (&x[at.clone()], &d_y[at.clone()]);
                     let d_x =
-                        row_back(x, weight, [epsilon, offset], d_y, &mut d_weight, &mut scaled);
+                        row_backward(x, weight, [epsilon, offset], d_y, &mut d_weight, &mut scaled);
                     match beside {
                         Some(beside) => {
                             out.put(d_x.zip(&beside[at]).map(|(d_x, beside)| d_x + beside))
@@ -79,7 +79,7 @@ pub(crate) fn back(
 /// Computes the gradient of one row, and adds its part to the weight's gradient. With r = 1 / sqrt(mean(x²) + ε)
 /// and g = d_y · (weight + offset), ∂x = r · (g − x · r² · mean(g · x)).
 #[inline(always)]
-pub(super) fn row_back<'a>(
+pub(super) fn row_backward<'a>(
     x: &'a [f32],
     weight: &[f32],
     [epsilon, offset]: Rule,

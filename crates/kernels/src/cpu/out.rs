@@ -18,8 +18,8 @@ impl Out<'_> {
     pub(super) fn put(&mut self, values: impl ExactSizeIterator<Item = f32>) {
         let (now, rest) = std::mem::take(&mut self.rest).split_at_mut(values.len());
         let mut left = now.len();
-        for (place, value) in now.iter_mut().zip(values) {
-            place.write(value);
+        for (slot, value) in now.iter_mut().zip(values) {
+            slot.write(value);
             left -= 1;
         }
         assert!(left == 0, "an iterator gave fewer numbers than it said");

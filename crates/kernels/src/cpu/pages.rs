@@ -6,26 +6,26 @@ use super::{
     lanes::{exp, fold, largest},
     simd,
 };
-use crate::{Heads, PAGE, Span};
+use crate::{Block, Heads, PAGE};
 
 /// The number of a value's numbers that are carried together.
 const NUMBERS: usize = 32;
 
-/// Writes keys and values of one token, `[heads, width]`, to a place of a page.
+/// Writes keys and values of one token, `[heads, width]`, to an offset in a page.
 pub(crate) fn write(
     keys: &mut [f32],
     values: &mut [f32],
-    (page, place): (usize, usize),
+    (page, offset): (usize, usize),
     width: usize,
     key: &[f32],
     value: &[f32],
 ) {
     let first = page * key.len() * PAGE;
     for (number, &key) in key.iter().enumerate() {
-        keys[first + number * PAGE + place] = key;
+        keys[first + number * PAGE + offset] = key;
     }
     for (head, value) in value.chunks_exact(width).enumerate() {
-        let at = first + (head * PAGE + place) * width;
+        let at = first + (head * PAGE + offset) * width;
         values[at..at + width].copy_from_slice(value);
     }
 }
@@ -34,8 +34,8 @@ pub(crate) fn write(
 /// row.
 pub(crate) fn attend(
     query: &[f32],
-    blocks: &[[&[f32]; 2]],
-    rows: &[Vec<Span>],
+    pools: &[[&[f32]; 2]],
+    rows: &[Vec<Block>],
     heads: Heads,
     window: usize,
 ) -> Vec<f32> {
@@ -47,11 +47,11 @@ pub(crate) fn attend(
     work.enumerate().for_each_init(scores, |scores, (index, (output, query))| {
         let (row, head) = (&rows[index / kv_heads], index % kv_heads);
         let pages = || {
-            row.iter().map(|span| {
-                let first = (span.page * kv_heads + head) * PAGE * width;
-                let [keys, values] = blocks[span.block];
+            row.iter().map(|block| {
+                let first = (block.page * kv_heads + head) * PAGE * width;
+                let [keys, values] = pools[block.pool];
                 (
-                    span.tokens,
+                    block.tokens,
                     &keys[first..first + PAGE * width],
                     &values[first..first + PAGE * width],
                 )
@@ -134,7 +134,7 @@ fn add<const N: usize>(output: &mut [f32], weights: [&[f32]; N], values: &[f32],
     let values = values[..tokens * width].chunks_exact(width);
     let whole = width / NUMBERS * NUMBERS;
     for at in (0..whole).step_by(NUMBERS) {
-        // The sums go on as if all spans were one, so that the bits do not depend on where a row's tokens lie.
+        // The sums continue as if all spans were one, so that the bits do not depend on where a row's tokens lie.
         let mut sums = [[0.0; NUMBERS]; N];
         for (query, sums) in sums.iter_mut().enumerate() {
             for (sum, output) in sums.iter_mut().zip(&output[query * width + at..]) {

@@ -119,9 +119,9 @@ unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add:
     // SAFETY: each thread writes only the numbers of its own tiles.
     unsafe impl Sync for Apart {}
     impl Apart {
-        fn at(&self, place: usize) -> *mut f32 {
+        fn at(&self, index: usize) -> *mut f32 {
             // SAFETY: a tile begins within the target.
-            unsafe { self.0.add(place) }
+            unsafe { self.0.add(index) }
         }
     }
     if x.rows == 0 || y.columns == 0 {
@@ -147,7 +147,7 @@ unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add:
 }
 
 /// Returns the rows and columns of a tile. It is small enough that there are some for every core, and otherwise as
-/// large as can be, because each tile packs its rows and columns anew. The order of a number's sum depends on
+/// large as can be, because each tile packs its rows and columns again. The order of a number's sum depends on
 /// `inner` alone, so tiles may be cut by the number of threads.
 fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
     const LEAST: usize = 1 << 21; // multiplications
@@ -222,7 +222,7 @@ unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scal
         beside = (0..y.rows * y.columns).map(at).collect();
         y = Matrix { values: &beside, steps: [y.columns, 1], ..y };
     }
-    // `gemm` lays `y` out anew if there are more than 8 times as many rows as its kernel takes at once, which is 4
+    // `gemm` lays `y` out again if there are more than 8 times as many rows as its kernel takes at once, which is 4
     // or 6. That took a tenth of the time when 64 sequences were decoded together. This setting is for the whole
     // process, and changes no bits.
     static ONCE: Once = Once::new();

@@ -7,7 +7,8 @@ use super::{pieces, rows_of_a_task, simd};
 /// Adds each row of `gradient` to the row of `table` that its token names, equal tokens in their order.
 pub(crate) fn add(table: &mut [f32], width: usize, tokens: &[u32], gradient: &[f32]) {
     let rows = table.len() / width;
-    // `places` has the places in the order of their tokens, and `ends` the beginning of each token's places in it.
+    // `indices` has the indices of the gradient's rows in the order of their tokens, and `ends` the beginning of each
+    // token's.
     let mut ends = vec![0usize; rows + 1];
     for &token in tokens {
         ends[token as usize + 1] += 1;
@@ -16,17 +17,17 @@ pub(crate) fn add(table: &mut [f32], width: usize, tokens: &[u32], gradient: &[f
         ends[row + 1] += ends[row];
     }
     let mut next = ends.clone();
-    let mut places = vec![0; tokens.len()];
-    for (place, &token) in tokens.iter().enumerate() {
-        places[next[token as usize]] = place;
+    let mut indices = vec![0; tokens.len()];
+    for (index, &token) in tokens.iter().enumerate() {
+        indices[next[token as usize]] = index;
         next[token as usize] += 1;
     }
     let step = 64;
     table.par_chunks_mut(step * width).enumerate().for_each(|(chunk, table)| {
         simd!({
             for (row, sum) in (chunk * step..).zip(table.chunks_exact_mut(width)) {
-                for &place in &places[ends[row]..ends[row + 1]] {
-                    let part = &gradient[place * width..(place + 1) * width];
+                for &index in &indices[ends[row]..ends[row + 1]] {
+                    let part = &gradient[index * width..(index + 1) * width];
                     for (sum, part) in sum.iter_mut().zip(part) {
                         *sum += part;
                     }

@@ -27,9 +27,9 @@ pub(crate) fn sample_row(logits: &[f32], uniform: f64, choice: &Choice) -> (u32,
         likeliest.sort_unstable();
         let weights: Vec<f32> = likeliest.iter().map(|&token| weights[token]).collect();
         let total = weights.chunks(BLOCK).map(sum).sum();
-        place(&weights, uniform, total).map(|at| likeliest[at])
+        inverse_cdf(&weights, uniform, total).map(|at| likeliest[at])
     } else {
-        place(&weights, uniform, total)
+        inverse_cdf(&weights, uniform, total)
     };
     let token = token.unwrap_or(0);
     let logprob = f64::from((logits[token] - max) / divisor) - total.ln();
@@ -89,7 +89,7 @@ fn power(weight: f32) -> usize {
 
 /// Finds the first index whose cumulative weight exceeds `uniform · total`. If rounding leaves none, it is the
 /// last index with any weight.
-fn place(weights: &[f32], uniform: f64, total: f64) -> Option<usize> {
+fn inverse_cdf(weights: &[f32], uniform: f64, total: f64) -> Option<usize> {
     let target = uniform * total;
     let mut cumulative = 0.0;
     for (block, weights) in weights.chunks(BLOCK).enumerate() {

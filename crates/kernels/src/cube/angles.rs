@@ -28,7 +28,7 @@ fn angles_of(positions: &[i32], frequencies: &[f32], angles: &mut [f32], scale: 
     let pairs = frequencies.len();
     if ABSOLUTE_POS / pairs < positions.len() {
         let position = f32::cast_from(positions[ABSOLUTE_POS / pairs]);
-        let (cos, sin) = turn(position * frequencies[ABSOLUTE_POS % pairs]);
+        let (cos, sin) = cos_sin(position * frequencies[ABSOLUTE_POS % pairs]);
         angles[2 * ABSOLUTE_POS] = cos * scale;
         angles[2 * ABSOLUTE_POS + 1] = sin * scale;
     }
@@ -40,7 +40,7 @@ fn angles_of(positions: &[i32], frequencies: &[f32], angles: &mut [f32], scale: 
 /// Quarter turns are taken away in whole numbers, as Payne and Hanek (1983) do it, because compilers of shaders
 /// reorder sums of floating-point numbers. The polynomials are those of Moshier's Cephes library.
 #[cube]
-fn turn(angle: f32) -> (f32, f32) {
+fn cos_sin(angle: f32) -> (f32, f32) {
     let mut quarter = 0u32;
     let mut rest = angle;
     if angle >= 0.5 {

@@ -6,18 +6,18 @@ use super::{
     tiles::{Bench, How, Rows, STRIP, products, weighted, write},
     *,
 };
-use crate::{Attended, Look, Sight, launch_ranges::launch_ranges};
+use crate::{AttentionOptions, AttentionOutput, PackedMask, launch_ranges::launch_ranges};
 
-impl Sight {
+impl PackedMask {
     pub(super) fn plan(&self, x: &Buffer) -> &Plan {
-        self.on_gpu.get_or_init(|| Plan::new(self.segments(), self.places(), x))
+        self.on_gpu.get_or_init(|| Plan::new(self.segments(), self.tokens(), x))
     }
 }
 
 /// Returns the numbers of queries, keys and values, if they are in one format.
-pub(super) fn looks_of(looks: [&Tensor<3>; 3]) -> Option<[Buffer; 3]> {
-    let formats = looks.map(Tensor::dtype);
-    let [Some(query), Some(key), Some(value)] = looks.map(buffer) else { return None };
+pub(super) fn qkv_of(qkv: [&Tensor<3>; 3]) -> Option<[Buffer; 3]> {
+    let formats = qkv.map(Tensor::dtype);
+    let [Some(query), Some(key), Some(value)] = qkv.map(buffer) else { return None };
     (formats[0] == formats[1] && formats[0] == formats[2]).then_some([query, key, value])
 }
 
@@ -27,22 +27,31 @@ pub(super) fn window_of(window: Option<usize>) -> u32 {
 }
 
 /// See [`crate::attention()`].
-pub(crate) fn forward(looks: [&Tensor<3>; 3], sight: &Sight, look: Look) -> Option<Attended> {
-    let looks = looks_of(looks)?;
-    let plan = sight.plan(&looks[0]);
-    if let Some(shape) = flash::shape(&looks[0], plan) {
-        return Some(flash::forward(&looks, plan, look, shape));
+pub(crate) fn forward(
+    qkv: [&Tensor<3>; 3],
+    mask: &PackedMask,
+    options: AttentionOptions,
+) -> Option<AttentionOutput> {
+    let qkv = qkv_of(qkv)?;
+    let plan = mask.plan(&qkv[0]);
+    if let Some(shape) = flash::shape(&qkv[0], plan) {
+        return Some(flash::forward(&qkv, plan, options, shape));
     }
-    let how = How::new(&looks[0], plan.each, looks[0].meta.shape()[2]);
-    Some(in_tiles(&looks, plan, look, how))
+    let how = How::new(&qkv[0], plan.each, qkv[0].meta.shape()[2]);
+    Some(in_tiles(&qkv, plan, options, how))
 }
 
 /// Computes attention in [`tiles`](super::tiles).
-fn in_tiles([query, key, value]: &[Buffer; 3], plan: &Plan, look: Look, how: How) -> Attended {
-    let [places, heads, width] = query.meta.shape().dims();
+fn in_tiles(
+    [query, key, value]: &[Buffer; 3],
+    plan: &Plan,
+    options: AttentionOptions,
+    how: How,
+) -> AttentionOutput {
+    let [tokens, heads, width] = query.meta.shape().dims();
     let kv_heads = key.meta.shape()[1];
-    let output = plan.room(query, [places, heads, width]);
-    let logsum = plan.room(query, [places, heads, 1]);
+    let output = plan.room(query, [tokens, heads, width]);
+    let lse = plan.room(query, [tokens, heads, 1]);
     // Scores, and the weighted sum of values.
     let cost = 2 * how.tile() * heads * width;
     for items in launch_ranges(&plan.queries, |keys| keys * cost) {
@@ -55,17 +64,17 @@ fn in_tiles([query, key, value]: &[Buffer; 3], plan: &Plan, look: Look, how: How
             value.clone().into_buffer_arg(),
             plan.numbers.clone().into_buffer_arg(),
             output.clone().into_buffer_arg(),
-            logsum.clone().into_buffer_arg(),
-            places + items.start * ITEM,
+            lse.clone().into_buffer_arg(),
+            tokens + items.start * ITEM,
             items.len(),
             heads,
             kv_heads,
-            window_of(look.window),
+            window_of(options.window),
             how,
             [format(query), how.staged(query)],
         );
     }
-    Attended { output: tensor(output), logsum: tensor(logsum) }
+    AttentionOutput { output: tensor(output), lse: tensor(lse) }
 }
 
 /// Computes attention with one cube for each item of queries and each head. A query's largest score is carried
@@ -77,7 +86,7 @@ fn attend<X: Float, S: Float>(
     value: &[X],
     plan: &[u32],
     output: &mut [f32],
-    logsum: &mut [f32],
+    lse: &mut [f32],
     items: usize,
     count: usize,
     heads: usize,
@@ -134,7 +143,7 @@ fn attend<X: Float, S: Float>(
                         let query = first + down + STRIP * row;
                         let key = start + across + STRIP * column;
                         let mut score = f32::new(-1e30);
-                        if sees(plan, query, end, key, stop, window) {
+                        if is_visible(plan, query, end, key, stop, window) {
                             score = scores[row * each + column] * scale;
                         }
                         scores[row * each + column] = score;
@@ -186,7 +195,7 @@ fn attend<X: Float, S: Float>(
         sync_cube();
         #[unroll]
         for row in 0..each {
-            let place = first + down + STRIP * row;
+            let token = first + down + STRIP * row;
             let mut sum = f32::new(0.0);
             for column in 0..STRIP {
                 sum += bench.found[(down + STRIP * row) * comptime!(how.found()) + column];
@@ -200,8 +209,8 @@ fn attend<X: Float, S: Float>(
                     sums[(block * each + row) * each + column] *= share;
                 }
             }
-            if place < end && across == 0 {
-                logsum[place * heads + head] =
+            if token < end && across == 0 {
+                lse[token * heads + head] =
                     select(sum > 0.0, largest[row] + sum.ln(), f32::new(-1e30));
             }
         }
@@ -218,7 +227,7 @@ pub(super) fn hidden(plan: &[u32], query: usize, start: usize, window: u32) -> u
 
 /// Tells whether a query sees a key. Neither counts at or beyond its end, `queries` and `keys`.
 #[cube]
-pub(super) fn sees(
+pub(super) fn is_visible(
     plan: &[u32],
     query: usize,
     queries: usize,

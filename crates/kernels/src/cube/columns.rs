@@ -1,10 +1,10 @@
-//! Matrices turned in memory.
+//! Matrices transposed in memory.
 
 use burn::tensor::FloatDType;
 
 use super::*;
 
-/// The sides of the squares that a cube turns.
+/// The sides of the squares that a cube transposes.
 const SIDE: usize = 64;
 
 /// The distance of a square's rows in memory. With two numbers more, neighbouring units read different banks.
@@ -14,7 +14,7 @@ const PITCH: usize = SIDE + 2;
 pub(crate) fn cast_in_columns(x: &Tensor<2>, format: FloatDType) -> Option<Tensor<2>> {
     let x = strided(x)?;
     let rows = x.meta.shape()[0];
-    Some(tensor(across(turned(x, format.into(), rows))))
+    Some(tensor(across(transposed(x, format.into(), rows))))
 }
 
 /// Tells whether neighbours in a row are neighbours in memory.
@@ -25,23 +25,23 @@ pub(super) fn lies_in_rows(x: &Buffer) -> bool {
 /// Copies a matrix that lies in columns, with zeros behind its rows up to so many numbers. The copy lies in rows.
 pub(super) fn in_rows(x: Buffer, width: usize) -> Buffer {
     let format = x.dtype;
-    turned(across(x), format, width)
+    transposed(across(x), format, width)
 }
 
 /// Returns the transposed matrix, where it lies.
 pub(super) fn across(x: Buffer) -> Buffer {
-    let transposed = tensor::<2>(x).transpose();
-    transposed.try_into_primitive::<Cube>().expect("it is on a GPU")
+    let other = tensor::<2>(x).transpose();
+    other.try_into_primitive::<Cube>().expect("it is on a GPU")
 }
 
 /// Returns the transposed matrix in a format, row by row, with zeros behind its rows up to so many numbers.
-fn turned(x: Buffer, format: DType, width: usize) -> Buffer {
+fn transposed(x: Buffer, format: DType, width: usize) -> Buffer {
     // Rows may be padded.
     let x = if lies_in_rows(&x) { x } else { lined_up(x) };
     let [rows, columns] = x.meta.shape().dims::<2>();
     let y = empty(&x, [columns, width], format);
     let squares = [width, columns].map(|side| side.div_ceil(SIDE));
-    turn::launch(
+    transpose::launch(
         &x.client.clone(),
         cubes(squares[0] * squares[1]),
         dim(),
@@ -60,7 +60,7 @@ fn turned(x: Buffer, format: DType, width: usize) -> Buffer {
 /// Transposes a matrix in squares, so that both reading and writing go along rows. The rows that are read lie `down`
 /// numbers apart, and those that are written have `width` numbers.
 #[cube(launch)]
-fn turn<X: Float, Y: Float>(
+fn transpose<X: Float, Y: Float>(
     x: &[X],
     y: &mut [Y],
     rows: usize,

@@ -7,7 +7,7 @@
 //!
 //! The place of the factors in memory matters most. If neighbours along the sum are neighbours in memory, in both
 //! factors, their tiles go from memory to the matrix units as they are, and the same cut is 1.7 to 3.3 times as fast as
-//! if one has to be turned on its way. Turning it before, in memory, is cheap beside a large product.
+//! if one has to be transposed on its way. Transposing it before, in memory, is cheap beside a large product.
 
 use cubecl::{
     features::WgmmaConfig,
@@ -30,8 +30,8 @@ use super::{
     *,
 };
 
-/// The columns of a product, or its rows, for which it is worth to turn the other factor in memory. A number that is
-/// turned is read and written once, and then multiplied so often.
+/// The columns of a product, or its rows, for which it pays to transpose the other factor in memory. A number that is
+/// transposed is read and written once, and then multiplied so often.
 const TURNED: usize = 512;
 
 /// The numbers of 16 bits in the 16 bytes that tensor copies move at least.

@@ -11,7 +11,7 @@ use super::{
     tiles::Rows,
     *,
 };
-use crate::{Attended, Look, launch_ranges::launch_ranges};
+use crate::{AttentionOptions, AttentionOutput, launch_ranges::launch_ranges};
 
 /// The number of keys that a tile has. With 64, an H200 was as fast with heads of 64 numbers, and heads of 128 would
 /// take more memory than a cube has.
@@ -25,13 +25,13 @@ pub(super) const FASTER: usize = 10;
 pub(super) fn forward(
     [query, key, value]: &[Buffer; 3],
     plan: &Plan,
-    look: Look,
+    options: AttentionOptions,
     shape: Fragments,
-) -> Attended {
-    let [places, heads, width] = query.meta.shape().dims();
+) -> AttentionOutput {
+    let [tokens, heads, width] = query.meta.shape().dims();
     let kv_heads = key.meta.shape()[1];
-    let output = plan.room(query, [places, heads, width]);
-    let logsum = plan.room(query, [places, heads, 1]);
+    let output = plan.room(query, [tokens, heads, width]);
+    let lse = plan.room(query, [tokens, heads, 1]);
     // Scores, and the weighted sum of values.
     let cost = 2 * shape.down() * heads * width;
     for items in launch_ranges(&plan.queries, |keys| keys * cost / FASTER) {
@@ -44,17 +44,17 @@ pub(super) fn forward(
             value.clone().into_buffer_arg(),
             plan.numbers.clone().into_buffer_arg(),
             output.clone().into_buffer_arg(),
-            logsum.clone().into_buffer_arg(),
-            places + items.start * ITEM,
+            lse.clone().into_buffer_arg(),
+            tokens + items.start * ITEM,
             items.len(),
             heads,
             kv_heads,
-            window_of(look.window),
+            window_of(options.window),
             shape,
             format(query),
         );
     }
-    Attended { output: tensor(output), logsum: tensor(logsum) }
+    AttentionOutput { output: tensor(output), lse: tensor(lse) }
 }
 
 /// Returns the shape of the tiles, if the device and the format have such products.
@@ -71,7 +71,7 @@ fn attend<X: Float>(
     value: &[Vector<X, Line>],
     plan: &[u32],
     output: &mut [Vector<f32, Pair>],
-    logsum: &mut [f32],
+    lse: &mut [f32],
     items: usize,
     count: usize,
     heads: usize,
@@ -128,10 +128,10 @@ fn attend<X: Float>(
             let sum = totals[half];
             // A window may hide everything.
             sums.scale(select(sum > 0.0, 1.0 / sum, 0.0), half, shape.width);
-            let place = queries.first + own_row(half);
+            let token = queries.first + own_row(half);
             let of_four = UNIT_POS_PLANE % 4;
-            if place < queries.end && of_four == 0 {
-                logsum[place * heads + head] =
+            if token < queries.end && of_four == 0 {
+                lse[token * heads + head] =
                     select(sum > 0.0, softmax.largest[half] + sum.ln(), f32::new(NONE));
             }
         }
@@ -142,7 +142,7 @@ fn attend<X: Float>(
 /// The tiles of keys that the queries of an item see: those before the segment come first, then its own.
 #[derive(CubeType)]
 pub(super) struct KeyTiles {
-    /// The queries' places.
+    /// The queries' tokens.
     pub(super) first: usize,
     pub(super) end: usize,
     before: Run,

@@ -5,7 +5,7 @@
 
 use super::{
     fragments::{Factors, LINE, Line, OWN, Pair, Softmax, Sums, UNSEEN, add_matrix, own_column},
-    pages::{TOKENS, place, sees},
+    pages::{TOKENS, is_visible, slot},
     *,
 };
 
@@ -54,8 +54,8 @@ pub(super) fn attend_pages<X: Float>(
         let kv_head = group / groups;
         let last = newest[row] as usize;
         let first = chunk * TOKENS;
-        let in_sight = first <= last && last - min(first + TOKENS - 1, last) < window as usize;
-        if in_sight {
+        let in_window = first <= last && last - min(first + TOKENS - 1, last) < window as usize;
+        if in_window {
             let plane = UNIT_POS as usize / 32;
             let query = read_heads::<X>(query, (row * of_row + group) * heads, heads, width);
             let mut sums = Sums::zeros(width);
@@ -74,10 +74,10 @@ pub(super) fn attend_pages<X: Float>(
                 start += comptime!(at_once(width));
             }
             let at = (row * of_row + group) * heads;
-            let mut joint = Joint::new(heads, width);
-            joint.put(&sums, &softmax, heads, width);
+            let mut results = PlaneResults::new(heads, width);
+            results.put(&sums, &softmax, heads, width);
             sync_cube();
-            joint.write::<X>(parts, output, at, chunk, chunks, heads, width, alone);
+            results.write::<X>(parts, output, at, chunk, chunks, heads, width, alone);
         }
     }
 }
@@ -155,8 +155,8 @@ struct Tokens {
 impl Tokens {
     /// Returns the first line of a token.
     fn line(&self, pages: &[u32], token: usize, #[comptime] width: usize) -> usize {
-        let place = place(pages, self.row, min(token, self.last));
-        (place * self.heads + self.head) * comptime!(width / LINE)
+        let slot = slot(pages, self.row, min(token, self.last));
+        (slot * self.heads + self.head) * comptime!(width / LINE)
     }
 
     /// Reads keys: of each 8 tokens a unit has that of lane / 4, and eight numbers of each 32.
@@ -215,7 +215,7 @@ impl Tokens {
                 #[unroll]
                 for side in 0..2usize {
                     let token = self.start + own_column(at) + side;
-                    let seen = sees(token, self.last, window);
+                    let seen = is_visible(token, self.last, window);
                     pair.insert(side, select(seen, pair.extract(side), f32::new(UNSEEN)));
                 }
                 matrix[half] = pair;
@@ -286,16 +286,16 @@ fn add_weighted<X: Float>(
 
 /// The results of a cube's planes for each head, in shared memory.
 #[derive(CubeType)]
-struct Joint {
+struct PlaneResults {
     sums: Shared<[f32]>,
     largest: Shared<[f32]>,
     weights: Shared<[f32]>,
 }
 
 #[cube]
-impl Joint {
+impl PlaneResults {
     fn new(#[comptime] heads: usize, #[comptime] width: usize) -> Self {
-        Joint {
+        PlaneResults {
             sums: Shared::<[f32]>::new_slice(comptime!(PLANES * heads * (width + 8))),
             largest: Shared::<[f32]>::new_slice(comptime!(PLANES * heads)),
             weights: Shared::<[f32]>::new_slice(comptime!(PLANES * heads)),

@@ -284,7 +284,7 @@ impl Softmax {
     }
 
     /// Makes weights of the scores of more columns, which are not divided by the root of the width yet. The weighted
-    /// sums of earlier columns are scaled anew if a larger score is found.
+    /// sums of earlier columns are scaled again if a larger score is found.
     pub(super) fn take_in(
         &mut self,
         scores: &mut Sums,
@@ -352,11 +352,11 @@ impl<X: Float> Factors<X> {
             let mut matrix = Array::<Vector<X, Pair>>::new(4usize);
             #[unroll]
             for half in 0..2usize {
-                let place = of_x.first + own_row(half);
+                let token = of_x.first + own_row(half);
                 let mut near = Vector::<X, Pair>::cast_from(0.0f32);
                 let mut far = Vector::<X, Pair>::cast_from(0.0f32);
-                if place < of_x.end {
-                    let at = (place * of_x.heads + of_x.head) * comptime!(shape.width / 2)
+                if token < of_x.end {
+                    let at = (token * of_x.heads + of_x.head) * comptime!(shape.width / 2)
                         + comptime!(8 * step)
                         + UNIT_POS_PLANE as usize % 4;
                     near = x[at];

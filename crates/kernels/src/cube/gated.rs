@@ -30,7 +30,7 @@ pub(crate) fn apply(
 
 /// Computes the result of [`apply`] once more, and the gradient of `gate_up`, given that of the result. Both are
 /// in the format of products.
-pub(crate) fn back(
+pub(crate) fn backward(
     gate_up: &Tensor<2>,
     d: &Tensor<2>,
     activation: Activation,
@@ -41,7 +41,7 @@ pub(crate) fn back(
     let inner = empty(&d, [rows, width], products(compute));
     let d_gate_up = empty(&d, [rows, 2 * width], products(compute));
     let at_once = at_once(width);
-    gated_back::launch(
+    gated_backward::launch(
         &d.client.clone(),
         units(rows * width / at_once),
         dim(),
@@ -84,7 +84,7 @@ fn gated<Y: Float, N: Size>(
 }
 
 #[cube(launch)]
-fn gated_back<Y: Float, N: Size>(
+fn gated_backward<Y: Float, N: Size>(
     gate_up: &[Vector<f32, N>],
     d: &[Vector<f32, N>],
     inner: &mut [Vector<Y, N>],

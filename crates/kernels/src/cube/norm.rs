@@ -60,7 +60,7 @@ pub(crate) fn of_sum<const D: usize>(
 }
 
 /// Computes the gradients of `x` and of the weight; `beside` is added to the first.
-pub(crate) fn back<const D: usize>(
+pub(crate) fn backward<const D: usize>(
     [x, d_y]: [&Tensor<D>; 2],
     weight: &Tensor<1>,
     rule: Norm,
@@ -76,7 +76,7 @@ pub(crate) fn back<const D: usize>(
     let parts = rows.div_ceil(of_cube);
     let d_x = empty(&x, shape, DType::F32);
     let d_weights = empty(&x, [parts, width], DType::F32);
-    norm_back::launch(
+    norm_backward::launch(
         &x.client.clone(),
         cubes(parts),
         across(width),
@@ -151,7 +151,7 @@ fn norm_of_sum<Y: Float>(
 /// offset), ∂x = r · (g − x · r² · mean(g · x)). A cube goes through `rows` rows, and adds up their part in the
 /// weight's gradient.
 #[cube(launch)]
-fn norm_back(
+fn norm_backward(
     x: &[f32],
     weight: &[f32],
     d_y: &[f32],

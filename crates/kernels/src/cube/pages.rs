@@ -8,7 +8,7 @@ use super::{
     fragments::serve,
     *,
 };
-use crate::{PAGE, Span};
+use crate::{Block, PAGE};
 
 /// The number of pages that one cube goes through.
 const PAGES: usize = 8;
@@ -29,9 +29,9 @@ pub(crate) struct Rows {
     pub(super) pages: Buffer,
     /// The number of pages of a row in `pages`. A shorter row is filled up with pages that mean nothing.
     pub(super) across: usize,
-    /// The place of each row's newest token, which is the number of tokens before it.
+    /// The position of each row's newest token, which is the number of tokens before it.
     pub(super) newest: Tensor<1, Int>,
-    /// The largest of these places.
+    /// The largest of these positions.
     farthest: usize,
 }
 
@@ -43,15 +43,15 @@ impl std::fmt::Debug for Rows {
 
 impl Rows {
     /// Makes the device's rows of `rows`, whose pages are all full but the last one with tokens.
-    pub(crate) fn new(rows: &[Vec<Span>], device: &Device) -> Self {
-        let length = |row: &Vec<Span>| row.iter().map(|span| span.tokens).sum::<usize>();
+    pub(crate) fn new(rows: &[Vec<Block>], device: &Device) -> Self {
+        let length = |row: &Vec<Block>| row.iter().map(|block| block.tokens).sum::<usize>();
         let newest: Vec<i32> = rows.iter().map(|row| length(row) as i32 - 1).collect();
         let farthest = newest.iter().max().map_or(0, |&newest| newest as usize);
         let newest = Tensor::from_data(TensorData::new(newest, [rows.len()]), device);
         let across = rows.iter().map(Vec::len).max().unwrap_or(0);
         let mut pages = Vec::with_capacity(rows.len() * across);
         for (index, row) in rows.iter().enumerate() {
-            pages.extend(row.iter().map(|span| span.page as u32));
+            pages.extend(row.iter().map(|block| block.page as u32));
             pages.resize((index + 1) * across, 0);
         }
         Rows { pages: uploaded(pages, &whole(&newest)), across, newest, farthest }
@@ -69,11 +69,11 @@ impl Rows {
 
     /// Returns how many more tokens every row can be given until the longest row fills the last of the pages that
     /// one cube goes through. Until then an attention is launched in the same way.
-    pub(crate) fn alike(&self) -> usize {
+    pub(crate) fn replayable_steps(&self) -> usize {
         TOKENS - (self.farthest + 1) % TOKENS
     }
 
-    /// Returns the place of each row's newest token.
+    /// Returns the position of each row's newest token.
     pub(crate) fn newest(&self) -> Tensor<1, Int> {
         self.newest.clone()
     }
@@ -81,9 +81,9 @@ impl Rows {
 
 /// Makes room for `pages` more pages behind those of `x`, `[pages · PAGE, heads, width]`.
 pub(crate) fn grown(x: Tensor<3>, pages: usize) -> Tensor<3> {
-    let [places, heads, width] = x.dims();
+    let [slots, heads, width] = x.dims();
     let from = any(&x);
-    let to = empty(&from, [places + pages * PAGE, heads, width], from.dtype);
+    let to = empty(&from, [slots + pages * PAGE, heads, width], from.dtype);
     rows::copy(from, &to);
     tensor(to)
 }
@@ -96,14 +96,14 @@ pub(crate) fn fit(device: &Device, width: usize) -> bool {
 /// The keys and values of one layer.
 pub(crate) type Store = [Tensor<3>; 2];
 
-/// Writes keys and values of some tokens, `[tokens, heads, width]`. `moves` has the numbers of all these tokens,
-/// and behind them the place of each.
+/// Writes keys and values of some tokens, `[tokens, heads, width]`. `moves` has the numbers of all these tokens, and
+/// behind them the slot of each.
 pub(crate) fn write(store: Store, moves: &Tensor<1, Int>, from: [&Tensor<3>; 2]) -> Store {
     let moves = whole(moves);
     let [keys, values] = from.map(any);
     let numbers = store[0].dims()[1] * store[0].dims()[2];
     let [to_keys, to_values] = store.map(own);
-    write_places::launch(
+    write_slots::launch(
         &moves.client.clone(),
         units(count(&moves) / 2 * numbers),
         dim(),
@@ -200,8 +200,8 @@ pub(crate) fn attend(
     let output = empty(&query, [count, heads * width], keys.dtype);
     // If no row has a second chunk, there is nothing to join.
     let alone = flash && chunks == 1;
-    let places = if alone { 1 } else { count * heads * chunks };
-    let parts = empty(&query, [places, width + 2], DType::F32);
+    let partial = if alone { 1 } else { count * heads * chunks };
+    let parts = empty(&query, [partial, width + 2], DType::F32);
     if flash {
         flash_pages::attend_pages::launch(
             &client,
@@ -265,7 +265,7 @@ pub(crate) fn attend(
 }
 
 #[cube(launch)]
-fn write_places<X: Float, Y: Float>(
+fn write_slots<X: Float, Y: Float>(
     keys: &[X],
     values: &[X],
     moves: &[i32],
@@ -297,16 +297,16 @@ fn write_rows<X: Float, Y: Float>(
 ) {
     if ABSOLUTE_POS < keys.len() {
         let row = ABSOLUTE_POS / numbers;
-        let place = place(pages, row * across, newest[row] as usize);
-        let to = place * numbers + ABSOLUTE_POS % numbers;
+        let slot = slot(pages, row * across, newest[row] as usize);
+        let to = slot * numbers + ABSOLUTE_POS % numbers;
         to_keys[to] = Y::cast_from(keys[ABSOLUTE_POS]);
         to_values[to] = Y::cast_from(values[ABSOLUTE_POS]);
     }
 }
 
-/// Returns the place of a row's token. The row's pages begin at `row`.
+/// Returns the slot of a row's token. The row's pages begin at `row`.
 #[cube]
-pub(super) fn place(pages: &[u32], row: usize, token: usize) -> usize {
+pub(super) fn slot(pages: &[u32], row: usize, token: usize) -> usize {
     pages[row + token / PAGE] as usize * PAGE + token % PAGE
 }
 
@@ -375,8 +375,8 @@ fn attend_pages<Q: Float, X: Float>(
         let kv_head = group / groups;
         let last = newest[row] as usize;
         let first = chunk * TOKENS;
-        let in_sight = first <= last && last - min(first + TOKENS - 1, last) < window as usize;
-        if in_sight {
+        let in_window = first <= last && last - min(first + TOKENS - 1, last) < window as usize;
+        if in_window {
             let mut queries = Shared::<[f32]>::new_slice(comptime!(heads * width));
             let mut scores = Shared::<[f32]>::new_slice(comptime!(heads * TOKENS));
             // It has parts of products, and later of sums.
@@ -400,7 +400,7 @@ fn attend_pages<Q: Float, X: Float>(
                     products[head] = 0.0;
                 }
                 if token <= last {
-                    let from = (place(pages, row * across, token) * kv_heads + kv_head) * width;
+                    let from = (slot(pages, row * across, token) * kv_heads + kv_head) * width;
                     at = part;
                     while at < width {
                         let number = f32::cast_from(keys[from + at]);
@@ -438,7 +438,7 @@ fn attend_pages<Q: Float, X: Float>(
                 let mut largest = f32::new(-1e30);
                 at = lane;
                 while at < TOKENS {
-                    if sees(first + at, last, window) {
+                    if is_visible(first + at, last, window) {
                         largest = max(largest, scores[head * TOKENS + at]);
                     }
                     at += PAGE;
@@ -457,7 +457,7 @@ fn attend_pages<Q: Float, X: Float>(
                 at = lane;
                 while at < TOKENS {
                     let mut weight = f32::new(0.0);
-                    if sees(first + at, last, window) {
+                    if is_visible(first + at, last, window) {
                         weight = (scores[head * TOKENS + at] - largest).exp();
                     }
                     scores[head * TOKENS + at] = weight;
@@ -492,8 +492,7 @@ fn attend_pages<Q: Float, X: Float>(
                 at = unit / wide;
                 let count = min(TOKENS, last - first + 1);
                 while at < count {
-                    let from =
-                        (place(pages, row * across, first + at) * kv_heads + kv_head) * width;
+                    let from = (slot(pages, row * across, first + at) * kv_heads + kv_head) * width;
                     let value = f32::cast_from(values[from + number]);
                     #[unroll]
                     for head in 0..heads {
@@ -522,7 +521,7 @@ fn attend_pages<Q: Float, X: Float>(
 }
 
 #[cube]
-pub(super) fn sees(token: usize, last: usize, window: u32) -> bool {
+pub(super) fn is_visible(token: usize, last: usize, window: u32) -> bool {
     let mut seen = false;
     if token <= last {
         seen = last - token < window as usize;

@@ -11,9 +11,9 @@ use crate::Segment;
 /// many completions may see the same prompt.
 const QUERIES: usize = 1024;
 
-/// The largest number of parts that the queries of some keys make, apart from one more for each stretch of places
-/// in which they lie. Each part has a gradient in rows of its own, so the number of these rows grows with the
-/// tokens and not with their square.
+/// The largest number of parts that the queries of some keys make, apart from one more for each stretch of tokens in
+/// which they lie. Each part has a gradient in rows of its own, so the number of these rows grows with the tokens and
+/// not with their square.
 const PARTS: usize = 4;
 
 /// The size of an item of a [`Plan`], in numbers.
@@ -22,21 +22,21 @@ pub(super) const ITEM: usize = 5;
 /// A plan on the device.
 #[derive(Clone)]
 pub(crate) struct Plan {
-    /// The position of each place in its text, followed by the items.
+    /// The position of each token in its text, followed by the items.
     pub(super) numbers: Buffer,
-    /// The items of queries, each with the number of keys that it goes through at most. Such an item has the places
-    /// of queries, those of the keys before their segment, and the beginning of the segment.
+    /// The items of queries, each with the number of keys that it goes through at most. Such an item has the range of
+    /// queries, that of the keys of their prefix, and the beginning of the segment.
     pub(super) queries: Vec<usize>,
-    /// The items of keys, each with the number of queries that it goes through. Such an item has the places of
-    /// keys, those of some queries, and the row for the gradients.
+    /// The items of keys, each with the number of queries that it goes through. Such an item has the range of keys,
+    /// that of some queries, and the row for the gradients.
     pub(super) keys: Vec<usize>,
-    /// The number of items of gradients in rows beyond those of places. Such an item has the range of places that
-    /// they belong to, and the range of these rows.
+    /// The number of items of gradients in rows beyond those of tokens. Such an item has the range of tokens that they
+    /// belong to, and the range of these rows.
     pub(super) more: usize,
     pub(super) rows: usize,
     /// The number of a tile's rows and columns that one unit has: fewer if all segments are short.
     pub(super) each: usize,
-    /// True if every place is in a segment.
+    /// True if every token is in a segment, and none is padding.
     full: bool,
 }
 
@@ -47,22 +47,22 @@ impl std::fmt::Debug for Plan {
 }
 
 impl Plan {
-    pub(super) fn new(segments: &[Segment], places: usize, x: &Buffer) -> Self {
-        let longest = segments.iter().map(|segment| segment.places.len()).max().unwrap_or(0);
+    pub(super) fn new(segments: &[Segment], tokens: usize, x: &Buffer) -> Self {
+        let longest = segments.iter().map(|segment| segment.range.len()).max().unwrap_or(0);
         let each = longest.div_ceil(STRIP).next_power_of_two().min(EACH);
         let tile = STRIP * each;
-        let mut numbers = vec![0u32; places];
+        let mut numbers = vec![0u32; tokens];
         let [mut queries, mut keys, mut more]: [Vec<[usize; ITEM]>; 3] = Default::default();
-        let mut rows = places;
+        let mut rows = tokens;
         for (index, segment) in segments.iter().enumerate() {
-            let own = &segment.places;
-            let before = segment.after.map_or(0..0, |before| segments[before].places.clone());
-            for place in own.clone() {
-                numbers[place] = (before.len() + place - own.start) as u32;
+            let own = &segment.range;
+            let prefix = segment.prefix.map_or(0..0, |prefix| segments[prefix].range.clone());
+            for token in own.clone() {
+                numbers[token] = (prefix.len() + token - own.start) as u32;
             }
-            let after = segments.iter().filter(|other| other.after == Some(index));
+            let continuing = segments.iter().filter(|other| other.prefix == Some(index));
             let mut seen_by: Vec<std::ops::Range<usize>> = Vec::new();
-            for other in after.map(|other| &other.places) {
+            for other in continuing.map(|other| &other.range) {
                 match seen_by.last_mut() {
                     Some(last) if last.end == other.start => last.end = other.end,
                     _ => seen_by.push(other.clone()),
@@ -70,7 +70,7 @@ impl Plan {
             }
             for first in own.clone().step_by(tile) {
                 let end = own.end.min(first + tile);
-                queries.push([first, end, before.start, before.end, own.start]);
+                queries.push([first, end, prefix.start, prefix.end, own.start]);
                 let more_from = rows;
                 let all: usize = seen_by.iter().map(|seen_by| seen_by.len()).sum();
                 let queries_each = (all + own.end - first).div_ceil(PARTS).max(QUERIES);
@@ -91,7 +91,7 @@ impl Plan {
         }
         let items = queries.iter().chain(&keys).chain(&more).flatten();
         numbers.extend(items.map(|&number| number as u32));
-        let covered: usize = segments.iter().map(|segment| segment.places.len()).sum();
+        let covered: usize = segments.iter().map(|segment| segment.range.len()).sum();
         Plan {
             numbers: uploaded(numbers, x),
             queries: queries.iter().map(|[_, end, from, to, own]| end - own + to - from).collect(),
@@ -99,11 +99,11 @@ impl Plan {
             more: more.len(),
             rows,
             each,
-            full: covered == places,
+            full: covered == tokens,
         }
     }
 
-    /// Makes room for the results of the queries, with zeros if some places are of no segment.
+    /// Makes room for the results of the queries, with zeros if some tokens are of no segment.
     pub(super) fn room<const D: usize>(&self, x: &Buffer, shape: [usize; D]) -> Buffer {
         match self.full {
             true => empty(x, shape, DType::F32),

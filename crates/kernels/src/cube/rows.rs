@@ -52,28 +52,28 @@ fn sum_rows(x: &[f32], sum: &mut [f32], width: usize, at_once: usize) {
 pub(crate) fn add(table: Tensor<2>, tokens: &[u32], gradient: &Tensor<2>) -> Tensor<2> {
     let gradient = taken(gradient);
     let [rows, width] = table.dims();
-    // `places` has the places of the tokens in the order of their rows. `named` has, for each row that is named,
-    // its number and the beginning of its own places.
-    let mut places: Vec<u32> = (0..tokens.len() as u32).collect();
-    places.sort_by_key(|&place| tokens[place as usize]);
+    // `indices` has the indices of the tokens in the order of their rows. `named` has, for each row that is named, its
+    // number and the beginning of its own indices.
+    let mut indices: Vec<u32> = (0..tokens.len() as u32).collect();
+    indices.sort_by_key(|&index| tokens[index as usize]);
     let mut named: Vec<[u32; 2]> = Vec::new();
-    for (at, &place) in places.iter().enumerate() {
-        let row = tokens[place as usize];
+    for (at, &index) in indices.iter().enumerate() {
+        let row = tokens[index as usize];
         assert!((row as usize) < rows, "token {row} has no row among {rows}");
         if named.last().is_none_or(|[last, _]| *last != row) {
             named.push([row, at as u32]);
         }
     }
     let count = named.len();
-    named.push([0, places.len() as u32]);
-    let (table, places) = (own(table), uploaded(places, &gradient));
+    named.push([0, indices.len() as u32]);
+    let (table, indices) = (own(table), uploaded(indices, &gradient));
     let named = uploaded(named.concat(), &gradient);
     add_rows::launch(
         &table.client.clone(),
         units(count * width),
         dim(),
         gradient.into_buffer_arg(),
-        places.into_buffer_arg(),
+        indices.into_buffer_arg(),
         named.into_buffer_arg(),
         table.clone().into_buffer_arg(),
         width,
@@ -85,7 +85,7 @@ pub(crate) fn add(table: Tensor<2>, tokens: &[u32], gradient: &Tensor<2>) -> Ten
 #[cube(launch)]
 fn add_rows(
     gradient: &[f32],
-    places: &[u32],
+    indices: &[u32],
     named: &[u32],
     table: &mut [f32],
     width: usize,
@@ -98,7 +98,7 @@ fn add_rows(
         let end = named[2 * of + 3] as usize;
         let mut sum = f32::new(0.0);
         while at < end {
-            sum += gradient[places[at] as usize * width + column];
+            sum += gradient[indices[at] as usize * width + column];
             at += 1;
         }
         table[row * width + column] += sum;

@@ -116,7 +116,7 @@ impl How {
     }
 }
 
-/// Some rows of numbers, `[places, heads, width]`: the rows of a head, from `first` to `end`.
+/// Some rows of numbers, `[tokens, heads, width]`: the rows of a head, from `first` to `end`.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Rows {
     pub(super) first: usize,
@@ -319,10 +319,10 @@ fn number<X: Float, S: Float>(
     column: usize,
     #[comptime] how: How,
 ) -> S {
-    let place = of_x.first + row;
+    let token = of_x.first + row;
     let mut number = S::new(0.0);
-    if place < of_x.end && column < comptime!(how.width) {
-        let at = (place * of_x.heads + of_x.head) * comptime!(how.width) + column;
+    if token < of_x.end && column < comptime!(how.width) {
+        let at = (token * of_x.heads + of_x.head) * comptime!(how.width) + column;
         number = S::cast_from(x[at]);
     }
     number

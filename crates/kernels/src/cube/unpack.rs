@@ -48,11 +48,11 @@ fn unpack<S: Float, Y: Float>(
         let scale = f32::cast_from(scales[first / run * outputs + column]);
         let word = codes[ABSOLUTE_POS];
         #[unroll]
-        for place in 0..in_word {
+        for index in 0..in_word {
             // The sign comes in from the left, and is cut off.
-            let code = (word >> i32::cast_from(place * bits)) & comptime!((1i32 << bits) - 1);
+            let code = (word >> i32::cast_from(index * bits)) & comptime!((1i32 << bits) - 1);
             let number = f32::cast_from(code - comptime!(1i32 << (bits - 1))) * scale;
-            matrix[(first + place) * outputs + column] = Y::cast_from(number);
+            matrix[(first + index) * outputs + column] = Y::cast_from(number);
         }
     }
 }

@@ -14,7 +14,7 @@ use magnitude::{Magnitude, leading};
 /// All reals within `rad` units of `mid` units; a unit is `2^exp`.
 ///
 /// The radius is counted in units of the midpoint's last place, so digits below the error are never carried along.
-/// A ball that lost precision by cancellation is therefore also cheaper to go on with. A ball of radius zero is
+/// A ball that lost precision by cancellation is therefore also cheaper to continue with. A ball of radius zero is
 /// its number exactly, and operations keep it exact if the result fits into the precision.
 #[derive(Clone, Debug)]
 pub(crate) struct Ball {

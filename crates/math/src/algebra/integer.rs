@@ -5,7 +5,7 @@ use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
 
-use super::{limits::Stop, word};
+use super::{limits::Stop, modular_u64};
 use crate::{
     budget::{Budget, OverBudget},
     expr::Expr,
@@ -164,7 +164,7 @@ fn factor_word(
         return Ok(());
     }
     budget.spend(4_000)?;
-    if divisor * divisor > left || word::is_prime(left) {
+    if divisor * divisor > left || modular_u64::is_prime(left) {
         found.push(Factor { base: left.into(), exponent: sign, prime: true });
         return Ok(());
     }

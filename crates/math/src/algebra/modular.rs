@@ -17,8 +17,8 @@ use super::{
     atom::Algebra,
     exact::Value,
     limits::Stop,
+    modular_u64::{is_prime, multiply, negate, power},
     tree::fingerprint,
-    word::{is_prime, multiply, negate, power},
 };
 use crate::{
     budget::Budget,

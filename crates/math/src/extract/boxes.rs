@@ -6,7 +6,7 @@ use memchr::{memchr, memchr3, memmem, memrchr};
 
 use super::{
     formula::{Formula, Formulas},
-    join, prose, sentence, tidy,
+    grouping, prose, sentence, trim,
 };
 
 /// A box that isn't inside another one.
@@ -18,7 +18,7 @@ struct Boxed {
     end: usize,
 }
 
-/// Finds the last answer in boxes, and returns the place of its contents and their text. Neighbours that [`join`]
+/// Finds the last answer in boxes, and returns the place of its contents and their text. Neighbours that [`grouping`]
 /// allows are one answer.
 pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
     let boxes = outermost(text, within.clone());
@@ -26,16 +26,16 @@ pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, St
     let mut pieces: Vec<String> = vec![];
     let mut next = 0;
     for boxed in boxes.iter().rev() {
-        if range.is_some() && !join::boxes(text, boxed.end..next) {
+        if range.is_some() && !grouping::joins_boxes(text, boxed.end..next) {
             break;
         }
-        let content = tidy::trim(text, boxed.content.clone());
+        let content = trim::trim_around(text, boxed.content.clone());
         // A box inside a longer answer belongs to that answer.
-        let mut piece = tidy::read(text, content.clone(), false).replace("\\boxed{", "{");
+        let mut piece = trim::read(text, content.clone(), false).replace("\\boxed{", "{");
         if is_form(&piece) {
             continue;
         }
-        if !piece.contains('%') && tidy::percent_follows(text, boxed.end, within.end) {
+        if !piece.contains('%') && trim::percent_follows(text, boxed.end, within.end) {
             piece.push_str(" \\%");
         }
         next = boxed.command;
@@ -51,7 +51,7 @@ pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, St
 
 /// Finds the content of the box that a text consists of. Delimiters and punctuation around the box do not count.
 pub(super) fn only(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
-    let range = tidy::trim(text, within);
+    let range = trim::trim_around(text, within);
     match outermost(text, range.clone())[..] {
         [ref boxed] if boxed.command == range.start && boxed.end == range.end => last(text, range),
         _ => None,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use memchr::{memchr2, memmem, memrchr};
 
-use super::{join, prose, tidy};
+use super::{grouping, prose, trim};
 
 /// A formula.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,7 +146,7 @@ impl Iterator for Formulas<'_> {
     }
 }
 
-/// Returns the place and the text of the last of `formulas`, together with the formulas before it that [`join`]
+/// Returns the place and the text of the last of `formulas`, together with the formulas before it that [`grouping`]
 /// adds.
 pub(super) fn last_group(text: &str, formulas: &[Formula]) -> Option<(Range<usize>, String)> {
     let mut first = formulas.len().checked_sub(1)?;
@@ -156,7 +156,7 @@ pub(super) fn last_group(text: &str, formulas: &[Formula]) -> Option<(Range<usiz
     Some(group(text, &formulas[first..]))
 }
 
-/// Counts the formulas at the start of `formulas` that [`join`] makes one answer.
+/// Counts the formulas at the start of `formulas` that [`grouping`] makes one answer.
 pub(super) fn first_group(text: &str, formulas: &[Formula]) -> usize {
     let mut count = formulas.len().min(1);
     while count < formulas.len() && joined(text, &formulas[count - 1], &formulas[count]) {
@@ -166,7 +166,7 @@ pub(super) fn first_group(text: &str, formulas: &[Formula]) -> usize {
 }
 
 fn joined(text: &str, left: &Formula, right: &Formula) -> bool {
-    join::formulas(text, left.outer.end..right.outer.start)
+    grouping::joins_formulas(text, left.outer.end..right.outer.start)
 }
 
 /// Returns the place and the text of formulas that are one answer, without the outer delimiters.
@@ -174,9 +174,9 @@ pub(super) fn group(text: &str, formulas: &[Formula]) -> (Range<usize>, String) 
     let mut pieces: Vec<String> = vec![];
     let mut range = formulas[0].inner.clone();
     for formula in formulas {
-        let inner = tidy::trim(text, formula.inner.clone());
-        let mut piece = tidy::read(text, inner.clone(), false);
-        if !piece.contains('%') && tidy::percent_follows(text, formula.outer.end, text.len()) {
+        let inner = trim::trim_around(text, formula.inner.clone());
+        let mut piece = trim::read(text, inner.clone(), false);
+        if !piece.contains('%') && trim::percent_follows(text, formula.outer.end, text.len()) {
             piece.push_str(" \\%");
         }
         range = if pieces.is_empty() { inner } else { range.start..inner.end };

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::tidy;
+use super::trim;
 
 /// Finds the last number in a part of a text, with its sign, fraction, exponent or percent, and returns its place
 /// and its text. Numbers inside words and names do not count.
@@ -14,7 +14,7 @@ pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, St
             Candidate { bytes, from: within.start, until: within.start + digit + 1 }.widest();
         if fits(text, &within, &found) {
             let mut read = decimal_point(&text[found.clone()]);
-            if tidy::percent_follows(text, found.end, within.end) {
+            if trim::percent_follows(text, found.end, within.end) {
                 read.push_str(" \\%");
             }
             return Some((found, read));

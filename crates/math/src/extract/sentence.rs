@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use super::{
     formula::{self, Formula},
+    negation,
     prose::{Kind, Token, Tokens, operator},
-    tidy, twist,
+    trim,
 };
 
 /// The part of a sentence that is its answer.
@@ -74,8 +75,8 @@ pub(super) fn answer(
         return unchanged(text, within, run, formulas);
     }
     let end = if affirmed { first.range.end } else { within.end };
-    let range = tidy::trim(text, first.range.start..end);
-    let read = tidy::read(text, range.clone(), true);
+    let range = trim::trim_around(text, first.range.start..end);
+    let read = trim::read(text, range.clone(), true);
     (!read.is_empty()).then_some((range, read, Found::Words))
 }
 
@@ -87,11 +88,11 @@ fn unchanged(
     formulas: &[Formula],
 ) -> Option<(Range<usize>, String, Found)> {
     let found = finish(text, run, formulas)?;
-    if !twist::changed(&text[sentence.start..found.0.start]) {
+    if !negation::changes_meaning(&text[sentence.start..found.0.start]) {
         return Some(found);
     }
-    let range = tidy::trim(text, sentence);
-    let read = tidy::read(text, range.clone(), true);
+    let range = trim::trim_around(text, sentence);
+    let read = trim::read(text, range.clone(), true);
     Some((range, read, Found::Changed))
 }
 
@@ -220,10 +221,10 @@ fn finish(
             return Some((range, read, Found::Formula));
         }
     }
-    let range = balanced(text, tidy::trim(text, start..end));
-    let mut read = tidy::read(text, range.clone(), true);
+    let range = balanced(text, trim::trim_around(text, start..end));
+    let mut read = trim::read(text, range.clone(), true);
     let rest = &text[end..];
-    if !read.contains('%') && tidy::percent_follows(text, end, text.len()) {
+    if !read.contains('%') && trim::percent_follows(text, end, text.len()) {
         read.push_str(" \\%");
     } else if number(&read)
         && let Some((_, power)) =
@@ -264,7 +265,7 @@ fn balanced(text: &str, mut range: Range<usize>) -> Range<usize> {
         } else if opened > closed && part.starts_with(open) {
             (range.start, opened) = (range.start + 1, opened - 1);
         } else {
-            let shorter = tidy::trim(text, range.clone());
+            let shorter = trim::trim_around(text, range.clone());
             if shorter == range {
                 return range;
             }

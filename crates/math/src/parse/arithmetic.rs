@@ -5,7 +5,7 @@ use num_rational::BigRational;
 use num_traits::ToPrimitive as _;
 
 use super::{
-    BOTH_SIGNS, Parser, Unread,
+    BOTH_SIGNS, ParseError, Parser,
     token::{Bracket, Token},
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 
 impl Parser<'_> {
     /// Reads terms with signs between.
-    pub(super) fn sum(&mut self) -> Result<Value, Unread> {
+    pub(super) fn sum(&mut self) -> Result<Value, ParseError> {
         let mut sign = self.sign();
         // A sign that stands before all belongs to the number whose remainder is taken: `-1 mod 5` is 4. Between
         // terms it does not: `7 - 1 mod 5` is 6.
@@ -56,7 +56,7 @@ impl Parser<'_> {
         }
     }
 
-    fn signed(&mut self, sign: Sign, value: Value) -> Result<Value, Unread> {
+    fn signed(&mut self, sign: Sign, value: Value) -> Result<Value, ParseError> {
         let both = || Value::Scalar(Expr::Symbol(BOTH_SIGNS.into()));
         match (sign, value) {
             (Sign::Plus, value) => Ok(value),
@@ -75,7 +75,7 @@ impl Parser<'_> {
         }
     }
 
-    fn add(&self, terms: Vec<Value>) -> Result<Value, Unread> {
+    fn add(&self, terms: Vec<Value>) -> Result<Value, ParseError> {
         if terms.iter().all(|term| matches!(term, Value::Scalar(_))) {
             let terms = terms.into_iter().filter_map(|term| match term {
                 Value::Scalar(expr) => Some(expr),
@@ -105,15 +105,19 @@ impl Parser<'_> {
     }
 
     /// Reads factors with signs between, or side by side. A modulus takes the sign that stood before them.
-    fn product(&mut self, sign: &mut Sign) -> Result<Value, Unread> {
+    fn product(&mut self, sign: &mut Sign) -> Result<Value, ParseError> {
         let first = self.power()?;
         let first = self.mixed_number(first)?;
         self.signed_product_from(first, true, sign)
     }
 
-    /// Goes on from a factor. Without `operators`, only factors side by side belong to the product, as in the
+    /// Continues from a factor. Without `operators`, only factors side by side belong to the product, as in the
     /// argument of `\sin 2x`.
-    pub(super) fn product_from(&mut self, first: Value, operators: bool) -> Result<Value, Unread> {
+    pub(super) fn product_from(
+        &mut self,
+        first: Value,
+        operators: bool,
+    ) -> Result<Value, ParseError> {
         self.signed_product_from(first, operators, &mut Sign::Plus)
     }
 
@@ -122,7 +126,7 @@ impl Parser<'_> {
         first: Value,
         operators: bool,
         sign: &mut Sign,
-    ) -> Result<Value, Unread> {
+    ) -> Result<Value, ParseError> {
         // Scalar factors gather in `factors`, so that a long product is one node.
         let mut factors: Vec<Expr> = vec![];
         let mut done = None;
@@ -136,7 +140,7 @@ impl Parser<'_> {
             if matches!(operator, Some(Token::Slash | Token::Modulo | Token::Open(_))) {
                 nested += 1;
                 if nested > MAX_DEPTH {
-                    return Err(Unread::TooDeep);
+                    return Err(ParseError::TooDeep);
                 }
             }
             match operator {
@@ -191,7 +195,7 @@ impl Parser<'_> {
         done: &Option<Value>,
         sign: &mut Sign,
         modulus: Expr,
-    ) -> Result<(), Unread> {
+    ) -> Result<(), ParseError> {
         let (None, Some(number)) = (done, product(std::mem::take(factors))) else {
             return Err(self.misplaced());
         };
@@ -205,7 +209,7 @@ impl Parser<'_> {
         factors: &mut Vec<Expr>,
         done: &mut Option<Value>,
         next: Value,
-    ) -> Result<(), Unread> {
+    ) -> Result<(), ParseError> {
         match next {
             Value::Scalar(expr) => factors.push(expr),
             other => {
@@ -219,7 +223,7 @@ impl Parser<'_> {
     }
 
     /// Reads a factor after an operator. The factor may have a sign of its own: `2·-3`.
-    pub(super) fn factor(&mut self) -> Result<Value, Unread> {
+    pub(super) fn factor(&mut self) -> Result<Value, ParseError> {
         let sign = self.sign();
         let value = self.power()?;
         let value = self.mixed_number(value)?;
@@ -228,7 +232,7 @@ impl Parser<'_> {
 
     /// Reads `2\frac13`, `2 1/3` and `2½` as sums: a whole number in digits, and right after it a proper fraction
     /// of digits. A sign after that applies to the sum: `33\frac13\%` is a third of all.
-    fn mixed_number(&mut self, whole: Value) -> Result<Value, Unread> {
+    fn mixed_number(&mut self, whole: Value) -> Result<Value, ParseError> {
         let is_digits = |token: Option<&Token>| matches!(token, Some(Token::Number { value, decimal: false }) if value.is_integer());
         let before = |back: usize| {
             let at = self.at.checked_sub(back)?;
@@ -321,7 +325,7 @@ impl Parser<'_> {
     }
 
     /// Multiplies two values, at least one of which is no scalar.
-    fn multiply(&self, left: Value, right: Value) -> Result<Value, Unread> {
+    fn multiply(&self, left: Value, right: Value) -> Result<Value, ParseError> {
         match (left, right) {
             (Value::Scalar(a), Value::Scalar(b)) => Ok(Value::Scalar(Expr::Product(vec![a, b]))),
             (Value::Scalar(scale), Value::Matrix(matrix))
@@ -348,10 +352,10 @@ impl Parser<'_> {
         }
     }
 
-    fn multiply_matrices(&self, a: &Matrix, b: &Matrix) -> Result<Value, Unread> {
+    fn multiply_matrices(&self, a: &Matrix, b: &Matrix) -> Result<Value, ParseError> {
         // People write products of this size. Larger products are not answers.
         if a.rows * a.columns * b.columns > 1_000 {
-            return Err(Unread::TooLong);
+            return Err(ParseError::TooLong);
         }
         let entry = |row: usize, column: usize| {
             let terms = (0..a.columns).map(|k| {

@@ -4,10 +4,10 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 
 use super::{
-    Parser, Unread,
+    ParseError, Parser,
     arithmetic::{binomial, integer, small},
+    lexicon,
     token::{Bracket, Token},
-    word,
 };
 use crate::{
     budget::OverBudget,
@@ -17,12 +17,12 @@ use crate::{
 
 impl Parser<'_> {
     /// Reads an atom with the signs after and above it: `x^2`, `5!`, `28\%`, `90^\circ`.
-    pub(super) fn power(&mut self) -> Result<Value, Unread> {
+    pub(super) fn power(&mut self) -> Result<Value, ParseError> {
         let base = self.deeper(Self::atom)?;
         self.postfix(base)
     }
 
-    pub(super) fn postfix(&mut self, mut base: Value) -> Result<Value, Unread> {
+    pub(super) fn postfix(&mut self, mut base: Value) -> Result<Value, ParseError> {
         // Each round adds a level to the tree, which recursive code has to walk.
         for _ in 0..MAX_DEPTH {
             base = match self.peek() {
@@ -76,11 +76,11 @@ impl Parser<'_> {
                 _ => return Ok(base),
             };
         }
-        Err(Unread::TooDeep)
+        Err(ParseError::TooDeep)
     }
 
     /// Reads the sign at `ℝ` that leaves its positive numbers: `ℝ^+`, `ℝ_{>0}`.
-    fn positive_reals(&mut self) -> Result<Value, Unread> {
+    fn positive_reals(&mut self) -> Result<Value, ParseError> {
         let grouped = self.take(&Token::Open(Bracket::Group));
         if self.take(&Token::Relation(Relation::Greater)) {
             self.expect(&Token::Number { value: BigRational::default(), decimal: false })?;
@@ -95,14 +95,14 @@ impl Parser<'_> {
         Ok(Value::Tuple { open: Side::Open, close: Side::Open, items })
     }
 
-    fn raised(&mut self, base: Value, exponent: Value) -> Result<Value, Unread> {
+    fn raised(&mut self, base: Value, exponent: Value) -> Result<Value, ParseError> {
         let base = self.scalar(base)?;
         let exponent = self.scalar(exponent)?;
         Ok(Value::Scalar(Expr::Power(Box::new([base, exponent]))))
     }
 
     /// Reads the exponent after a caret.
-    fn exponent(&mut self) -> Result<Exponent, Unread> {
+    fn exponent(&mut self) -> Result<Exponent, ParseError> {
         match (self.peek(), self.peek_at(1), self.peek_at(2)) {
             (Some(Token::Degree), ..) => {
                 self.at += 1;
@@ -162,7 +162,7 @@ impl Parser<'_> {
         )
     }
 
-    pub(super) fn atom(&mut self) -> Result<Value, Unread> {
+    pub(super) fn atom(&mut self) -> Result<Value, ParseError> {
         let Some(token) = self.peek() else { return Err(self.misplaced()) };
         self.at += 1;
         let expr = match token {
@@ -203,7 +203,7 @@ impl Parser<'_> {
                 let above = self.argument()?;
                 let below = self.argument()?;
                 if is_derivative(&above, &below) {
-                    return Err(Unread::Command("frac{d}{dx}".into()));
+                    return Err(ParseError::Command("frac{d}{dx}".into()));
                 }
                 Expr::Quotient(Box::new([above, below]))
             }
@@ -231,11 +231,11 @@ impl Parser<'_> {
     }
 
     /// Reads a number. If it has a subscript, the result is its value in that base.
-    fn number(&mut self, value: &BigRational, decimal: bool) -> Result<Expr, Unread> {
+    fn number(&mut self, value: &BigRational, decimal: bool) -> Result<Expr, ParseError> {
         let plain = |value: &BigRational| {
             if decimal { Expr::Decimal(value.clone()) } else { Expr::Number(value.clone()) }
         };
-        // `0.3333333…` goes on. It is compared by the places that are there.
+        // `0.3333333…` continues. It is compared by the places that are there.
         if decimal && self.peek() == Some(&Token::Symbol("…".into())) {
             self.at += 1;
         }
@@ -255,14 +255,14 @@ impl Parser<'_> {
     }
 
     /// Reads the base in a subscript, in digits or as a word: `_7`, `_{(7)}`, `_{\text{seven}}`.
-    fn base(&mut self) -> Result<Option<u32>, Unread> {
+    fn base(&mut self) -> Result<Option<u32>, ParseError> {
         let grouped = self.peek() == Some(&Token::Open(Bracket::Group));
         if let Some(Token::Word(word)) = self.peek_at(usize::from(grouped)) {
             self.at += 1 + usize::from(grouped);
             if grouped {
                 self.expect(&Token::Close(Bracket::Group))?;
             }
-            return Ok(word::number(word));
+            return Ok(lexicon::number(word));
         }
         Ok(match self.argument()? {
             Expr::Number(base) => small(&base).filter(|base| (2..=36).contains(base)),
@@ -272,7 +272,7 @@ impl Parser<'_> {
 
     /// Reads a variable with its index and primes, `e` and `i` if they are not bound, or an unknown function with
     /// its arguments.
-    fn symbol(&mut self, name: &str) -> Result<Value, Unread> {
+    fn symbol(&mut self, name: &str) -> Result<Value, ParseError> {
         let mut full = name.to_owned();
         let mut index = None;
         if self.take(&Token::Underscore) {
@@ -363,7 +363,7 @@ impl Parser<'_> {
     }
 
     /// Reads an argument of a command: a group, or the next sign alone.
-    fn argument(&mut self) -> Result<Expr, Unread> {
+    fn argument(&mut self) -> Result<Expr, ParseError> {
         let value = match self.peek() {
             Some(Token::Number { value, decimal }) => {
                 self.at += 1;
@@ -384,13 +384,13 @@ impl Parser<'_> {
         self.scalar(value)
     }
 
-    fn enclosed(&mut self, function: Function, close: &Token) -> Result<Expr, Unread> {
+    fn enclosed(&mut self, function: Function, close: &Token) -> Result<Expr, ParseError> {
         let inner = self.sum()?;
         self.expect(close)?;
         Ok(Expr::Call(function, vec![self.scalar(inner)?]))
     }
 
-    fn binomial(&mut self) -> Result<Expr, Unread> {
+    fn binomial(&mut self) -> Result<Expr, ParseError> {
         if self.peek() == Some(&Token::Open(Bracket::Round)) {
             let arguments = self.arguments()?;
             let [n, k] = <[Expr; 2]>::try_from(arguments).map_err(|_| self.misplaced())?;
@@ -402,7 +402,7 @@ impl Parser<'_> {
     }
 
     /// Reads expressions in round brackets.
-    fn arguments(&mut self) -> Result<Vec<Expr>, Unread> {
+    fn arguments(&mut self) -> Result<Vec<Expr>, ParseError> {
         self.expect(&Token::Open(Bracket::Round))?;
         let bars = std::mem::take(&mut self.bars);
         let items = self.list()?;
@@ -412,7 +412,7 @@ impl Parser<'_> {
     }
 
     /// Reads a known function: `\sin^2 x`, `\log_2 8`, `\sin^{-1} x`, `gcd(a, b)`.
-    fn call(&mut self, function: Function) -> Result<Expr, Unread> {
+    fn call(&mut self, function: Function) -> Result<Expr, ParseError> {
         let mut base = (function == Function::Log).then(|| integer(10));
         if self.take(&Token::Underscore) {
             let index = self.argument()?;
@@ -458,7 +458,7 @@ impl Parser<'_> {
 
     /// Reads the argument of a function. Without brackets it is the factors side by side, `2x` in
     /// `\sin 2x \cos x`. A fraction of π continues after its slash: `\cos 2\pi/3`.
-    fn function_argument(&mut self) -> Result<Expr, Unread> {
+    fn function_argument(&mut self) -> Result<Expr, ParseError> {
         let negative = self.take(&Token::Minus);
         let bracketed = matches!(self.peek(), Some(Token::Open(Bracket::Round | Bracket::Square)));
         let argument = if bracketed {
@@ -477,7 +477,7 @@ impl Parser<'_> {
     }
 
     /// Reads `\sum_{i=1}^{n} i^2`, with the limits in either order.
-    fn fold(&mut self, kind: FoldKind) -> Result<Expr, Unread> {
+    fn fold(&mut self, kind: FoldKind) -> Result<Expr, ParseError> {
         let (mut lower, mut to) = (None, None);
         for _ in 0..2 {
             if self.take(&Token::Underscore) {
@@ -504,7 +504,7 @@ impl Parser<'_> {
         Ok(Expr::Fold(Box::new(Fold { kind, index, from, to, body })))
     }
 
-    fn matrix(&mut self) -> Result<Value, Unread> {
+    fn matrix(&mut self) -> Result<Value, ParseError> {
         let (mut entries, mut columns, mut rows) = (vec![], 0, 0);
         let mut row = 0;
         loop {

@@ -4,14 +4,14 @@
 //! read: one of several cases, or a formula whose letter gets its value only there.
 
 use super::{
-    Lexeme, Parser, Unread,
+    Lexeme, ParseError, Parser,
     token::{Bracket, Token},
 };
 use crate::value::{NamedSet, Relation, Value};
 
 impl Parser<'_> {
     /// Skips the condition that the rest of the text is.
-    pub(super) fn condition(&mut self, items: &[Value]) -> Result<(), Unread> {
+    pub(super) fn condition(&mut self, items: &[Value]) -> Result<(), ParseError> {
         if self.at == self.lexemes.len() || !self.begins_condition(self.at) {
             return Ok(());
         }
@@ -106,8 +106,8 @@ impl Parser<'_> {
 /// The most tokens that a condition in brackets has.
 const LONGEST: usize = 64;
 
-/// Tells whether a part between commas is a condition on `answer`, or goes on with one. `range` is true while numbers
-/// go on with a range that has no end, as in `n = 1, 2, 3, …`.
+/// Tells whether a part between commas is a condition on `answer`, or continues with one. `range` is true while numbers
+/// continue with a range that has no end, as in `n = 1, 2, 3, …`.
 fn is_condition(part: &[Lexeme], answer: &[Lexeme], goes_on: bool, range: &mut bool) -> bool {
     let is_start = |lexeme: &Lexeme| matches!(&lexeme.token, Token::Word(word) if begins(word));
     let starts = part.iter().take_while(|lexeme| is_start(lexeme)).count();

@@ -4,9 +4,9 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 
 use super::{
+    error::ParseError,
+    lexicon::{self, Command},
     token::{Bracket, Token},
-    unread::Unread,
-    word::{self, Command},
 };
 use crate::{
     budget::Budget,
@@ -47,7 +47,7 @@ pub(super) fn lex(
     text: &str,
     reading: Reading,
     budget: &mut Budget,
-) -> Result<Vec<Lexeme>, Unread> {
+) -> Result<Vec<Lexeme>, ParseError> {
     budget.spend(text.len() as u64 / 4 + 1)?;
     let mut lexer = Lexer {
         text,
@@ -67,13 +67,13 @@ pub(super) fn lex(
     while lexer.at < text.len() {
         lexer.step()?;
         if lexer.budget.left() == 0 {
-            return Err(Unread::OverBudget);
+            return Err(ParseError::OverBudget);
         }
         if lexer.groups + lexer.brackets > MAX_DEPTH {
-            return Err(Unread::TooDeep);
+            return Err(ParseError::TooDeep);
         }
         if lexer.lexemes.len() > MAX_TOKENS {
-            return Err(Unread::TooLong);
+            return Err(ParseError::TooLong);
         }
     }
     Ok(lexer.lexemes)
@@ -172,7 +172,7 @@ impl<'a> Lexer<'a, '_> {
         self.lexemes.last().map(|lexeme| &lexeme.token)
     }
 
-    fn step(&mut self) -> Result<(), Unread> {
+    fn step(&mut self) -> Result<(), ParseError> {
         if let Some(Words { end, braced, .. }) = self.words_until
             && self.at >= end
         {
@@ -182,7 +182,7 @@ impl<'a> Lexer<'a, '_> {
             return Ok(());
         }
         let Some(c) = self.peek() else { return Ok(()) };
-        let plain = word::folded(c);
+        let plain = lexicon::folded(c);
         if plain.is_ascii_digit() || (plain == '.' && self.digit_after(c.len_utf8())) {
             return self.number();
         }
@@ -197,13 +197,13 @@ impl<'a> Lexer<'a, '_> {
             self.spaced = true;
             return Ok(());
         }
-        if let Some((digit, superscript)) = word::small_digit(c) {
+        if let Some((digit, superscript)) = lexicon::small_digit(c) {
             self.small_digits(digit, superscript);
             return Ok(());
         }
         // `s⁻¹`
         if c == '⁻'
-            && let Some((digit, true)) = self.peek().and_then(word::small_digit)
+            && let Some((digit, true)) = self.peek().and_then(lexicon::small_digit)
         {
             self.at += self.peek().map_or(0, char::len_utf8);
             for token in [Token::Caret, Token::Open(Bracket::Group), Token::Minus] {
@@ -287,7 +287,7 @@ impl<'a> Lexer<'a, '_> {
                 self.equals();
                 return Ok(());
             }
-            _ => match word::sign(c) {
+            _ => match lexicon::sign(c) {
                 Some(token) => token,
                 None => return self.other(c),
             },
@@ -311,7 +311,7 @@ impl<'a> Lexer<'a, '_> {
 
     /// Reads a point that no digit follows: the end of a sentence, the end of a number such as `5.`, or the empty
     /// bracket of `\right.`.
-    fn full_stop(&mut self) -> Result<(), Unread> {
+    fn full_stop(&mut self) -> Result<(), ParseError> {
         if self.rest().starts_with("..") && !matches!(self.last(), Some(Token::Number { .. })) {
             self.at += 2;
             self.push(Token::Symbol("…".into()));
@@ -323,13 +323,13 @@ impl<'a> Lexer<'a, '_> {
             self.spaced = true;
             Ok(())
         } else {
-            Err(Unread::Sign('.'))
+            Err(ParseError::Sign('.'))
         }
     }
 
     fn small_digits(&mut self, first: u32, superscript: bool) {
         let mut value = first;
-        while let Some((digit, same)) = self.peek().and_then(word::small_digit)
+        while let Some((digit, same)) = self.peek().and_then(lexicon::small_digit)
             && same == superscript
         {
             value = value.saturating_mul(10).saturating_add(digit);
@@ -345,12 +345,12 @@ impl<'a> Lexer<'a, '_> {
 
     /// Reads letters of other scripts and signs of no meaning as words. It refuses characters that cannot be part
     /// of a text, such as a combining accent.
-    fn other(&mut self, c: char) -> Result<(), Unread> {
+    fn other(&mut self, c: char) -> Result<(), ParseError> {
         let start = self.at - c.len_utf8();
         if c.is_alphabetic() || ('\u{1F000}'..='\u{1FAFF}').contains(&c) {
             while let Some(next) = self.peek()
                 && !next.is_ascii()
-                && word::sign(next).is_none()
+                && lexicon::sign(next).is_none()
                 && (next.is_alphabetic() || ('\u{1F000}'..='\u{1FAFF}').contains(&next))
             {
                 self.at += next.len_utf8();
@@ -358,21 +358,21 @@ impl<'a> Lexer<'a, '_> {
             self.push(Token::Word(self.text[start..self.at].into()));
             return Ok(());
         }
-        Err(Unread::Sign(c))
+        Err(ParseError::Sign(c))
     }
 
     fn digit_after(&self, offset: usize) -> bool {
         self.text[self.at + offset..]
             .chars()
             .next()
-            .is_some_and(|c| word::folded(c).is_ascii_digit())
+            .is_some_and(|c| lexicon::folded(c).is_ascii_digit())
     }
 
     /// Reads a number with its separators, decimal part, repeating decimals and exponent.
-    fn number(&mut self) -> Result<(), Unread> {
+    fn number(&mut self) -> Result<(), ParseError> {
         let mut digits = String::new();
         if self.single_signs > 0
-            && let Some(digit) = self.peek().map(word::folded).and_then(|c| c.to_digit(10))
+            && let Some(digit) = self.peek().map(lexicon::folded).and_then(|c| c.to_digit(10))
         {
             self.at += self.peek().map_or(0, char::len_utf8);
             self.push(Token::Number { value: integer(digit.into()), decimal: false });
@@ -410,7 +410,7 @@ impl<'a> Lexer<'a, '_> {
             decimal = true;
         }
         if digits.len() > MAX_DIGITS {
-            return Err(Unread::TooLong);
+            return Err(ParseError::TooLong);
         }
         self.budget.spend((digits.len() * digits.len() / 300) as u64 + 4)?;
         let whole = whole_number(&digits);
@@ -440,7 +440,7 @@ impl<'a> Lexer<'a, '_> {
 
     /// Reads a day in digits, which would otherwise be a difference or a quotient: `2024-06-05`. Nobody can tell the
     /// month of `6/5/2024`, so it is not read.
-    fn day(&mut self) -> Result<bool, Unread> {
+    fn day(&mut self) -> Result<bool, ParseError> {
         let bytes = self.rest().as_bytes();
         let sign = |at: usize| matches!(bytes.get(at), Some(b'-' | b'/'));
         if !(sign(1) || sign(2) || sign(4)) {
@@ -461,7 +461,7 @@ impl<'a> Lexer<'a, '_> {
         let is_day = |part: &str| part.len() <= 2 && (1..=31).contains(&number(part));
         let is_year = |part: &str| part.len() == 4 && (1000..3000).contains(&number(part));
         if is_day(first) && is_day(second) && is_year(third) {
-            return Err(Unread::Date(text.into()));
+            return Err(ParseError::Date(text.into()));
         }
         let month = moment::month_name(number(second)).filter(|_| second.len() == 2);
         let (Some(month), 2) = (month, third.len()) else { return Ok(false) };
@@ -478,7 +478,7 @@ impl<'a> Lexer<'a, '_> {
 
     fn digits(&mut self, into: &mut String) {
         while let Some(c) = self.peek() {
-            let digit = word::folded(c);
+            let digit = lexicon::folded(c);
             if !digit.is_ascii_digit() {
                 break;
             }
@@ -501,7 +501,7 @@ impl<'a> Lexer<'a, '_> {
             let groups = rest.starts_with(',') && self.brackets == 0 && self.matrices == 0;
             (groups && !self.decimal_comma(3)).then_some(1)
         })?;
-        let mut after = rest[separator..].chars().map(word::folded);
+        let mut after = rest[separator..].chars().map(lexicon::folded);
         let three = after.by_ref().take(3).filter(char::is_ascii_digit).count() == 3;
         (three && !after.next().is_some_and(|c| c.is_ascii_digit())).then_some(separator)
     }
@@ -535,9 +535,9 @@ impl<'a> Lexer<'a, '_> {
     }
 
     /// Reads a run of letters: a word, the name of a function, or variables side by side.
-    fn letters(&mut self) -> Result<(), Unread> {
+    fn letters(&mut self) -> Result<(), ParseError> {
         let start = self.at;
-        let letter = |c: char| word::folded(c).is_ascii_alphabetic();
+        let letter = |c: char| lexicon::folded(c).is_ascii_alphabetic();
         while let Some(c) = self.peek() {
             // The point is part of an abbreviation such as `a.m.`, or of any other in a text.
             let half = matches!(&self.text[start..self.at], "a" | "p" | "A" | "P")
@@ -550,14 +550,14 @@ impl<'a> Lexer<'a, '_> {
             self.at += c.len_utf8();
         }
         let run = self.text[start..self.at].chars().filter(|c| *c != '.');
-        let run: String = run.map(word::folded).collect();
+        let run: String = run.map(lexicon::folded).collect();
         let adjacent = !self.spaced && self.last().is_some();
-        if let Some(value) = word::value(&run) {
+        if let Some(value) = lexicon::value(&run) {
             self.named(&run, value, adjacent);
             return Ok(());
         }
         if let Some(Words { lone_letters, .. }) = self.words_until {
-            let token = match word::plain(&run) {
+            let token = match lexicon::plain(&run) {
                 _ if self.is_time(&run) => Token::Word(run.into()),
                 Some(token) => token,
                 None if run.len() == 1 && !lone_letters => Token::Symbol(run.into()),
@@ -592,7 +592,7 @@ impl<'a> Lexer<'a, '_> {
         let after = self.rest();
         let after = self.words_until.and_then(|_| after.strip_prefix('}')).unwrap_or(after);
         let touched = adjacent && matches!(self.last(), Some(Token::Number { .. }))
-            || after.starts_with(|c| word::folded(c).is_ascii_digit());
+            || after.starts_with(|c| lexicon::folded(c).is_ascii_digit());
         let after = after.trim_start();
         let applies = after.starts_with(['(', '{', '_']) || letters_of(after).len() == 1;
         self.push(match touched || applies {
@@ -666,13 +666,13 @@ impl<'a> Lexer<'a, '_> {
             && run.len() > 1
             && capitalised
             && word
-            && word::plain(next).is_none()
+            && lexicon::plain(next).is_none()
     }
 
     /// Tells whether an operator or relation follows the letter just read, which is a variable then.
     fn operator_follows(&self) -> bool {
         let after = self.rest().trim_start();
-        let command = after.strip_prefix('\\').map(|after| word::command(letters_of(after)));
+        let command = after.strip_prefix('\\').map(|after| lexicon::command(letters_of(after)));
         let related = matches!(command, Some(Command::Token(Token::Relation(_) | Token::In)));
         related || after.starts_with(['=', '<', '>', '^', '_', '+', '*', '/', '≤', '≥', '≠', '∈'])
     }
@@ -697,11 +697,13 @@ impl<'a> Lexer<'a, '_> {
         }
         // The run after a word is a word too: `96 years old`, `5 miles a day`. In “we have x = 3” it is a variable.
         let after_word = self.spaced && matches!(self.last(), Some(Token::Word(_)));
-        if after_word && word::plain(run).is_none() && !(run.len() == 1 && self.operator_follows())
+        if after_word
+            && lexicon::plain(run).is_none()
+            && !(run.len() == 1 && self.operator_follows())
         {
             return self.push(Token::Word(run.into()));
         }
-        if let Some(token) = word::plain(run) {
+        if let Some(token) = lexicon::plain(run) {
             return self.push(token);
         }
         if self.opens_sentence(run) {
@@ -723,8 +725,8 @@ impl<'a> Lexer<'a, '_> {
         let function = (2..=6.min(run.len())).rev().find_map(|length| {
             let (name, rest) = (run.get(..length)?, run.get(length..)?);
             let known = length > 2 || name == "ln";
-            let function = word::function(name).filter(|_| known)?;
-            (rest.len() == 1 || rest.get(1..).and_then(word::plain).is_some())
+            let function = lexicon::function(name).filter(|_| known)?;
+            (rest.len() == 1 || rest.get(1..).and_then(lexicon::plain).is_some())
                 .then_some((function, rest))
         });
         if let Some((function, rest)) = function {
@@ -745,13 +747,13 @@ impl<'a> Lexer<'a, '_> {
             && run.len() > 1
             && run != "in"
             && (Unit::named(run).is_some()
-                || word::is_unit(run)
+                || lexicon::is_unit(run)
                 || self.spaced
-                    && word::is_prefixed_unit(run)
+                    && lexicon::is_prefixed_unit(run)
                     && !self.rest().starts_with(['_', '^', '(']));
         if unit
-            || word::is_short_word(run)
-            || word::changes_meaning(run)
+            || lexicon::is_short_word(run)
+            || lexicon::changes_meaning(run)
             || (run.len() >= 4 && !(adjacent && after_number))
         {
             return self.push(Token::Word(run.into()));
@@ -766,12 +768,12 @@ impl<'a> Lexer<'a, '_> {
         }
     }
 
-    fn command(&mut self) -> Result<(), Unread> {
+    fn command(&mut self) -> Result<(), ParseError> {
         let rest = self.rest();
         // JSON and Python leave doubled backslashes behind. In a matrix two backslashes end a row.
         if let Some(after) = rest.strip_prefix("\\\\") {
             let name = letters_of(after);
-            let known = !name.is_empty() && !matches!(word::command(name), Command::Unknown);
+            let known = !name.is_empty() && !matches!(lexicon::command(name), Command::Unknown);
             let sign = after.starts_with(['{', '}', '%', ',', '!', ';', '(', ')', '[', ']']);
             if self.matrices == 0 && (known || sign) {
                 self.at += 1;
@@ -800,7 +802,7 @@ impl<'a> Lexer<'a, '_> {
                 return Ok(());
             }
         }
-        let mut command = word::command(name);
+        let mut command = lexicon::command(name);
         if matches!(command, Command::Unknown) {
             // In `\quadx` and `\cdotx` a command swallowed the letters after it.
             const PREFIXES: [&str; 9] =
@@ -810,7 +812,7 @@ impl<'a> Lexer<'a, '_> {
                 return self.named_command(name);
             };
             name = prefix;
-            command = word::command(name);
+            command = lexicon::command(name);
         }
         self.at += 1 + name.len();
         match command {
@@ -818,7 +820,7 @@ impl<'a> Lexer<'a, '_> {
                 if name == "circ"
                     && !matches!(self.last(), Some(Token::Caret | Token::Open(Bracket::Group)))
                 {
-                    return Err(Unread::Command(name.into()));
+                    return Err(ParseError::Command(name.into()));
                 }
                 self.push(token);
             }
@@ -844,7 +846,7 @@ impl<'a> Lexer<'a, '_> {
             Command::Transparent => {}
             Command::Accent => return self.accent(name),
             Command::Begin | Command::End => return self.environment(name == "begin"),
-            Command::Unknown => return Err(Unread::Command(name.into())),
+            Command::Unknown => return Err(ParseError::Command(name.into())),
         }
         Ok(())
     }
@@ -858,7 +860,7 @@ impl<'a> Lexer<'a, '_> {
         let begins = start.starts_with(|c: char| c.is_alphanumeric());
         let relation = |command: &str| {
             matches!(
-                word::command(letters_of(command)),
+                lexicon::command(letters_of(command)),
                 Command::Token(Token::Relation(_) | Token::In)
             )
         };
@@ -886,7 +888,7 @@ impl<'a> Lexer<'a, '_> {
     }
 
     /// Reads a command that needs more than its name: `\mathbb{R}`, `\pmod{7}`, `\not=`.
-    fn named_command(&mut self, name: &str) -> Result<(), Unread> {
+    fn named_command(&mut self, name: &str) -> Result<(), ParseError> {
         self.at += 1 + name.len();
         match name {
             "mathbb" | "Bbb" | "mathcal" | "mathscr" | "mathfrak" => {
@@ -895,10 +897,10 @@ impl<'a> Lexer<'a, '_> {
                 let (argument, end) = self.argument().or(letter).unwrap_or(("", 0));
                 let mut letters = argument.trim().chars();
                 let (Some(letter), None) = (letters.next(), letters.next()) else {
-                    return Err(Unread::Command(name.into()));
+                    return Err(ParseError::Command(name.into()));
                 };
                 self.at += end;
-                let token = match word::named_set(letter) {
+                let token = match lexicon::named_set(letter) {
                     Some(set) if matches!(name, "mathbb" | "Bbb") => Token::NamedSet(set),
                     _ => Token::Symbol(letter.to_string().into()),
                 };
@@ -914,12 +916,12 @@ impl<'a> Lexer<'a, '_> {
                 self.push(Token::Modulo);
                 Ok(())
             }
-            _ => Err(Unread::Command(name.into())),
+            _ => Err(ParseError::Command(name.into())),
         }
     }
 
     /// Reads an accent. A letter with an accent is a name of its own; capital letters under a line are a segment.
-    fn accent(&mut self, name: &str) -> Result<(), Unread> {
+    fn accent(&mut self, name: &str) -> Result<(), ParseError> {
         let rest = self.rest().trim_start();
         let skipped = self.rest().len() - rest.len();
         let (under, length) = match self.argument() {
@@ -933,7 +935,7 @@ impl<'a> Lexer<'a, '_> {
             return Ok(());
         }
         let segment = !under.is_empty() && under.bytes().all(|b| b.is_ascii_uppercase());
-        if segment { Ok(()) } else { Err(Unread::Command(name.into())) }
+        if segment { Ok(()) } else { Err(ParseError::Command(name.into())) }
     }
 
     /// Enters `\text{…}`. Letters are words up to its closing brace. Without braces `\rm` sets all that follows in its
@@ -996,9 +998,9 @@ impl<'a> Lexer<'a, '_> {
         None
     }
 
-    fn environment(&mut self, begins: bool) -> Result<(), Unread> {
+    fn environment(&mut self, begins: bool) -> Result<(), ParseError> {
         let Some((name, length)) = self.argument() else {
-            return Err(Unread::Command("begin".into()));
+            return Err(ParseError::Command("begin".into()));
         };
         self.at += length;
         let braced = self.last() == Some(&Token::Open(Bracket::Curly));
@@ -1043,7 +1045,7 @@ impl<'a> Lexer<'a, '_> {
                 self.spaced = true;
                 Ok(())
             }
-            other => Err(Unread::Command(format!("begin{{{other}}}").into())),
+            other => Err(ParseError::Command(format!("begin{{{other}}}").into())),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use num_traits::ToPrimitive as _;
 
-use super::{Parser, token::Token, word};
+use super::{Parser, lexicon, token::Token};
 use crate::{
     expr::Expr,
     moment::{self, Moment},
@@ -65,7 +65,7 @@ impl<'a> Parser<'a> {
             });
         self.at += 3 * usize::from(clock);
         let mut afternoon = None;
-        while let Some(word) = self.word(|word| !word::changes_meaning(word)) {
+        while let Some(word) = self.word(|word| !lexicon::changes_meaning(word)) {
             afternoon = afternoon.or_else(|| moment::is_afternoon(word));
         }
         let time = Some(()).filter(|()| clock || afternoon.is_some());

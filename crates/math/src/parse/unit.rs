@@ -3,16 +3,15 @@
 use num_traits::ToPrimitive as _;
 
 use super::{
-    Parser, Unread,
+    ParseError, Parser, lexicon,
     token::{Bracket, Token},
-    word,
 };
 use crate::{expr::Expr, unit::Unit, value::Value};
 
 impl Parser<'_> {
     /// Reads the noun or unit after a number. Nouns do not count. Units are kept if they could contradict the unit
     /// of the other side; of those with more than one part, only the number counts.
-    pub(super) fn noun(&mut self, value: Value) -> Result<Value, Unread> {
+    pub(super) fn noun(&mut self, value: Value) -> Result<Value, ParseError> {
         // `5/hour`
         if self.peek() == Some(&Token::Slash) && self.names_unit(self.at + 1) {
             self.at += 1;
@@ -38,7 +37,7 @@ impl Parser<'_> {
     }
 
     /// Reads words and units side by side, with signs for products and quotients between them.
-    fn units(&mut self, read: &mut Read) -> Result<(), Unread> {
+    fn units(&mut self, read: &mut Read) -> Result<(), ParseError> {
         while self.names_unit(self.at)
             || read.after_slash && matches!(self.peek(), Some(Token::Symbol(_)))
         {
@@ -72,7 +71,7 @@ impl Parser<'_> {
     }
 
     /// Reads one word or unit with its power.
-    fn unit(&mut self, read: &mut Read) -> Result<(), Unread> {
+    fn unit(&mut self, read: &mut Read) -> Result<(), ParseError> {
         read.words += 1;
         match self.peek() {
             Some(Token::Fraction) => {
@@ -88,11 +87,11 @@ impl Parser<'_> {
                 read.power = if **word == *"squared" { 2 } else { 3 };
             }
             Some(Token::Word(word)) if self.letters_of_unit(self.at).is_none() => {
-                if word::changes_meaning(word) || read.words > 7 {
+                if lexicon::changes_meaning(word) || read.words > 7 {
                     return Err(self.misplaced());
                 }
                 self.at += 1;
-                match (word::multiplier(word), word.to_lowercase().as_str()) {
+                match (lexicon::multiplier(word), word.to_lowercase().as_str()) {
                     (Some(factor), _) => read.factors.push(factor),
                     (_, "square" | "sq") => read.power = 2,
                     (_, "cubic" | "cu") => read.power = 3,
@@ -115,14 +114,14 @@ impl Parser<'_> {
     }
 
     /// Reads units between braces.
-    fn grouped_units(&mut self, read: &mut Read) -> Result<(), Unread> {
+    fn grouped_units(&mut self, read: &mut Read) -> Result<(), ParseError> {
         self.expect(&Token::Open(Bracket::Group))?;
         self.units(read)?;
         self.expect(&Token::Close(Bracket::Group))
     }
 
     /// Reads the power of a unit: `²`, `^2`, `^{-1}`.
-    fn power_of_unit(&mut self) -> Result<Option<i64>, Unread> {
+    fn power_of_unit(&mut self) -> Result<Option<i64>, ParseError> {
         if let Some(Token::Superscript(power)) = self.peek() {
             self.at += 1;
             return Ok(Some(i64::from(*power)));
@@ -231,7 +230,7 @@ impl Parser<'_> {
                     Token::Word(_) => true,
                     // `\mu N` and `\mu g` are formulas of friction.
                     Token::Symbol(letter) => {
-                        word::is_unit_letter(letter)
+                        lexicon::is_unit_letter(letter)
                             && (next.upright || !matches!(&**letter, "N" | "g"))
                     }
                     _ => false,
@@ -244,7 +243,7 @@ impl Parser<'_> {
                 (!applied && !raised).then_some(1)
             }
             Token::Symbol(name) => {
-                (lexeme.upright && word::is_unit_letter(name) && !applied).then_some(1)
+                (lexeme.upright && lexicon::is_unit_letter(name) && !applied).then_some(1)
             }
             _ => None,
         }

@@ -46,7 +46,7 @@ pub(crate) fn insert<'set>(
         let place = start..start + key.len();
         let Some((last, tables)) = set.path.split_last() else { continue };
         if set.value.is_none() {
-            remove(document, &set.path).ok_or_else(|| set.of_nothing())?;
+            remove(document, &set.path).ok_or_else(|| set.nothing_to_remove())?;
             continue;
         }
         let parent = descend(document, tables, &place).map_err(|key| set.inside_a_value(&key))?;

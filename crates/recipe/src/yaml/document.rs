@@ -8,7 +8,7 @@ use toml::{
 };
 
 use super::{Entry, Kind, Node, Problem, Scalar, problem};
-use crate::{Recipe, shape::is_table_at};
+use crate::{Recipe, schema_check::is_table_at};
 
 /// Returns the tables of a recipe, with their places in the YAML text.
 ///

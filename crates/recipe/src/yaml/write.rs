@@ -4,7 +4,7 @@ use toml::de::{DeTable, DeValue};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value};
 
 /// The levels of tables with headers of their own: `[data]` and `[data.columns]`. In TOML such a table stands behind
-/// the values beside it, wherever it was, and the keys of a tool have to keep their order. So deeper tables stand on
+/// the values next to it, wherever it was, and the keys of a tool have to keep their order. So deeper tables stand on
 /// one line.
 const HEADERS: usize = 2;
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{GOES_ON, boxes, word_after};
 
 /// Tells whether a letter is alone between its `dress` and the `rest` behind it, or marked as a choice: in brackets,
-/// with a full stop or a colon, or by words that go on about it.
+/// with a full stop or a colon, or by words that continue about it.
 pub(super) fn is_alone_or_marked(dress: &str, rest: &str) -> bool {
     let closed = rest.trim_start_matches(closes);
     let alone =
@@ -18,7 +18,7 @@ pub(super) fn is_alone_or_marked(dress: &str, rest: &str) -> bool {
         || GOES_ON.contains(&word_after(rest.strip_prefix(',').unwrap_or(rest)))
 }
 
-/// Tells whether a formula goes on behind a letter: after `E` in `E=mc^2`, after `A` in `A \cup B`, `(A) \to (B)` and
+/// Tells whether a formula continues behind a letter: after `E` in `E=mc^2`, after `A` in `A \cup B`, `(A) \to (B)` and
 /// `A(x)`.
 pub(super) fn goes_on(dress: &str, rest: &str) -> bool {
     let quoted = dress.ends_with(['\'', '’', '‘']);

@@ -13,7 +13,7 @@ use super::kin::Mark;
 pub(super) struct Guard(Child);
 
 /// Ends what the file `kin.rs` ends, and in the same way, as far as a shell can. A round kills the program's group, all
-/// that descends from the program, and all that carry its mark. Rounds go on until nothing with the mark is left,
+/// that descends from the program, and all that carry its mark. Rounds continue until nothing with the mark is left,
 /// because a process may have started another meanwhile.
 const SCRIPT: &str = r#"
     read -r leader

@@ -19,7 +19,7 @@ use super::family::Family;
 /// The most bytes of an answer, without its line break.
 const MAX_LINE: usize = 1 << 20;
 
-/// The time after which a waiting thread looks whether to go on.
+/// The time after which a waiting thread looks whether to continue.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The time that the last line of an ended program has to come through its pipe. The line is there already, and only
@@ -57,7 +57,7 @@ pub(super) enum Fault {
     TimeOut,
     /// The program has ended, by itself or by a signal, although others may still hold its pipes.
     Ended,
-    /// The program closed its stdout, and goes on.
+    /// The program closed its stdout, and continues.
     Closed,
     /// Nobody waits for the answer any more.
     Cancelled,

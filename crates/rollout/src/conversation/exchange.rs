@@ -23,22 +23,22 @@ pub(super) struct Spoken {
     /// The prompt of an episode that is to begin.
     pub(super) prompt: Option<Prompt>,
     pub(super) episode: Option<Box<dyn Episode>>,
-    pub(super) said: String,
+    pub(super) action: String,
 }
 
 /// A turn with its reply.
-pub(super) struct Heard {
+pub(super) struct Answered {
     pub(super) place: Place,
     pub(super) episode: Option<Box<dyn Episode>>,
-    pub(super) said: String,
+    pub(super) action: String,
     pub(super) reply: Result<Reply, EnvironmentFailed>,
 }
 
 /// Turns that wait for their replies together.
 pub(super) struct Exchange {
-    replies: Receiver<(usize, Heard)>,
+    replies: Receiver<(usize, Answered)>,
     /// The replies that have come, in the order in which they were asked for.
-    heard: Vec<Option<Heard>>,
+    answered: Vec<Option<Answered>>,
     left: usize,
 }
 
@@ -55,8 +55,8 @@ impl Exchange {
         let left = spoken.len();
         let asked = Arc::new(Mutex::new(spoken.into_iter().enumerate()));
         let (answer, replies) = channel();
-        let heard = (0..left).map(|_| None).collect();
-        let mut exchange = Exchange { replies, heard, left };
+        let answered = (0..left).map(|_| None).collect();
+        let mut exchange = Exchange { replies, answered, left };
         for thread in 0..left.min(WIDTH) {
             let (asked, answer) = (asked.clone(), answer.clone());
             let environment = environment.clone();
@@ -80,9 +80,9 @@ impl Exchange {
     }
 
     /// Gives all replies, in the order in which they were asked for; `None` while one is missing.
-    pub(super) fn wait(&mut self, at_most: Duration) -> Option<Vec<Heard>> {
+    pub(super) fn wait(&mut self, at_most: Duration) -> Option<Vec<Answered>> {
         let complete = self.is_complete(at_most);
-        complete.then(|| std::mem::take(&mut self.heard).into_iter().flatten().collect())
+        complete.then(|| std::mem::take(&mut self.answered).into_iter().flatten().collect())
     }
 
     /// Takes in the replies that have come, and waits for the others for `at_most`.
@@ -90,8 +90,8 @@ impl Exchange {
         let until = Instant::now() + at_most;
         while self.left > 0 {
             match self.replies.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok((index, heard)) => {
-                    self.heard[index] = Some(heard);
+                Ok((index, answered)) => {
+                    self.answered[index] = Some(answered);
                     self.left -= 1;
                 }
                 Err(RecvTimeoutError::Timeout) => return false,
@@ -104,19 +104,19 @@ impl Exchange {
 }
 
 /// Gives the environment's answer to a turn; a panic counts as an episode that failed.
-fn reply(environment: &dyn Environment, spoken: Spoken) -> Heard {
-    let Spoken { place, prompt, mut episode, said } = spoken;
+fn reply(environment: &dyn Environment, spoken: Spoken) -> Answered {
+    let Spoken { place, prompt, mut episode, action } = spoken;
     let answered = guard(|| {
         if let Some(prompt) = prompt {
             episode = Some(environment.begin(&prompt)?);
         }
         match &mut episode {
-            Some(episode) => episode.step(&said),
+            Some(episode) => episode.step(&action),
             None => Err(EnvironmentFailed::Episode("the episode is over".into())),
         }
     });
     let reply = answered.unwrap_or_else(|panic| {
         Err(EnvironmentFailed::Episode(format!("the environment panicked: {panic}")))
     });
-    Heard { place, episode, said, reply }
+    Answered { place, episode, action, reply }
 }

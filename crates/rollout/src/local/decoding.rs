@@ -12,7 +12,7 @@ use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logit
 
 use super::{
     LocalEngine,
-    ahead::{Ahead, Recorded, STEPS},
+    multi_step::{QueuedSteps, Recorded, STEPS},
 };
 use crate::{GroupRequest, RequestId, RolloutError, SampleOn, Sampling, sampler::draw_tokens};
 
@@ -31,7 +31,7 @@ pub(super) struct Decoding<M: PolicyModel> {
     rows: Vec<Row>,
     cache: Option<M::Cache>,
     /// The tokens of all rows that the device is drawing.
-    ahead: Option<Ahead>,
+    queued: Option<QueuedSteps>,
     /// The recording that the device repeats to draw tokens, if it does.
     recorded: Option<Recorded>,
     /// The number of completions that have ended in this turn.
@@ -126,7 +126,7 @@ impl<M: PolicyModel> Default for Decoding<M> {
             ready: None,
             rows: Vec::new(),
             cache: None,
-            ahead: None,
+            queued: None,
             recorded: None,
             ended: 0,
             groups: Vec::new(),
@@ -172,11 +172,11 @@ impl<M: PolicyModel> Decoding<M> {
         std::mem::take(&mut self.groups)
     }
 
-    /// Admits what fits and draws one token in every row, or a few tokens if rows go on as they are. Gives
+    /// Admits what fits and draws one token in every row, or a few tokens if rows continue as they are. Gives
     /// the number of completions that have ended.
     pub(super) fn turn(&mut self, engine: &LocalEngine<M>) -> Result<usize, RolloutError> {
         if self.goes_ahead(engine) {
-            self.ahead(engine)?;
+            self.queue_steps(engine)?;
         } else {
             self.recorded = None;
             self.settle(engine)?;
@@ -185,7 +185,7 @@ impl<M: PolicyModel> Decoding<M> {
         if !self.in_flight() {
             self.rows.clear();
             self.recorded = None;
-            (self.cache, self.ready, self.ahead) = (None, None, None);
+            (self.cache, self.ready, self.queued) = (None, None, None);
         }
         Ok(std::mem::take(&mut self.ended))
     }
@@ -206,7 +206,7 @@ impl<M: PolicyModel> Decoding<M> {
         }
     }
 
-    /// Tells whether rows go on as they are, so that the device can draw their tokens without being asked for
+    /// Tells whether rows continue as they are, so that the device can draw their tokens without being asked for
     /// each.
     fn goes_ahead(&self, engine: &LocalEngine<M>) -> bool {
         let alike = |row: &Row| row.sampling.choice() == self.rows[0].sampling.choice();
@@ -218,9 +218,9 @@ impl<M: PolicyModel> Decoding<M> {
 
     /// Gives the device the next steps of all rows, and then reads the tokens of the steps that it was given
     /// before.
-    fn ahead(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
-        let before = self.ahead.take();
-        let drawn = before.as_ref().map_or(0, Ahead::steps);
+    fn queue_steps(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
+        let before = self.queued.take();
+        let drawn = before.as_ref().map_or(0, QueuedSteps::steps);
         let left = |row: &Row| row.sampling.max_completion_tokens - row.tokens.len();
         let left = self.rows.iter().filter(|row| row.live()).map(left).max().unwrap_or(0);
         if left > drawn && self.cache.as_ref().is_some_and(|cache| cache.room() == 0) {
@@ -234,7 +234,7 @@ impl<M: PolicyModel> Decoding<M> {
         {
             let policy = engine.policy()?;
             let known: Vec<usize> = self.rows.iter().map(Row::last).collect();
-            let last = before.as_ref().map(Ahead::last);
+            let last = before.as_ref().map(QueuedSteps::last);
             let last = last.unwrap_or_else(|| indices(&known, &policy.device()));
             let uniforms = (0..steps * self.rows.len()).map(|at| {
                 let (step, row) = (at / known.len(), at % known.len());
@@ -245,22 +245,22 @@ impl<M: PolicyModel> Decoding<M> {
             let sampling = self.rows[0].sampling.clone();
             let graphs = engine.graphs;
             let recorded = self.recorded.take().filter(|it| it.holds(steps));
-            let ahead = || {
+            let queued = || {
                 if let Some(mut recorded) = recorded {
-                    let ahead = recorded.repeat(cache, &uniforms)?;
-                    return Ok((ahead, Some(recorded)));
+                    let queued = recorded.repeat(cache, &uniforms)?;
+                    return Ok((queued, Some(recorded)));
                 }
                 if graphs && steps == STEPS {
                     let first = (&last, &uniforms);
                     let both = Recorded::new(policy, cache, first, &sampling, left - drawn)?;
-                    if let Some((ahead, recorded)) = both {
-                        return Ok((ahead, Some(recorded)));
+                    if let Some((queued, recorded)) = both {
+                        return Ok((queued, Some(recorded)));
                     }
                 }
-                Ok((Ahead::new(policy, cache, last, &uniforms, &sampling), None))
+                Ok((QueuedSteps::new(policy, cache, last, &uniforms, &sampling), None))
             };
-            let (ahead, recorded) = together(&policy.device(), ahead)?;
-            (self.ahead, self.recorded) = (Some(ahead), recorded);
+            let (queued, recorded) = together(&policy.device(), queued)?;
+            (self.queued, self.recorded) = (Some(queued), recorded);
         }
         if let Some(before) = before {
             self.take(before, engine)?;
@@ -278,12 +278,12 @@ impl<M: PolicyModel> Decoding<M> {
 
     /// Reads all tokens that the device has been asked for.
     fn settle(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
-        self.ahead.take().map_or(Ok(()), |ahead| self.take(ahead, engine))
+        self.queued.take().map_or(Ok(()), |queued| self.take(queued, engine))
     }
 
     /// Reads the tokens of some steps. Tokens behind a row's end belong to no completion.
-    fn take(&mut self, ahead: Ahead, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
-        for drawn in ahead.read()? {
+    fn take(&mut self, queued: QueuedSteps, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
+        for drawn in queued.read()? {
             expect_rows("decode", self.rows.len(), drawn.len())?;
             self.push(0, drawn, engine)?;
         }
@@ -468,7 +468,7 @@ impl<M: PolicyModel> Decoding<M> {
             }
         };
         self.ready.take_if(over);
-        // Otherwise every row would go on with the memory of another.
+        // Otherwise every row would continue with the memory of another.
         let came = self.cache.as_ref().map_or(0, M::Cache::rows);
         expect_rows("DecodeCache::arrange", self.rows.len(), came)
     }

@@ -20,7 +20,7 @@ pub enum Which {
     Verdict(Verdict),
     /// Completions that ran into the limit on their length.
     CutOff,
-    /// Completions of groups in which all accuracies are equal, as when all answers are right, or none.
+    /// Completions of groups in which all base rewards are equal, as when all answers are right, or none.
     WithoutSpread,
     /// All completions.
     Any,

@@ -18,7 +18,7 @@ use crate::RunError;
 pub struct Told {
     /// Seconds since 1970 began, in UTC.
     pub time: f64,
-    /// The step that was going on.
+    /// The step that was under way.
     pub step: Step,
     /// The line.
     pub text: String,
@@ -41,10 +41,10 @@ pub struct ListedGroup {
     pub prompt: String,
     /// The right answer.
     pub reference: String,
-    /// The largest minus the smallest accuracy of the completions that count; `None` if no completion counts.
+    /// The largest minus the smallest base reward of the completions that count; `None` if no completion counts.
     pub spread: Option<f64>,
-    /// The group's fate in the step, such as `kept`; `None` for evaluations.
-    pub fate: Option<String>,
+    /// The group's status in the step, such as `kept`; `None` for evaluations.
+    pub status: Option<String>,
 }
 
 /// A completion in the list, without its text.
@@ -140,7 +140,7 @@ impl Store {
         read().map_err(self.fault("read"))
     }
 
-    /// Counts the numbers and the lines. Both grow while the run goes on; only a resumed run may have fewer.
+    /// Counts the numbers and the lines. Both grow while the run is in progress; only a resumed run may have fewer.
     ///
     /// # Errors
     /// When they can't be counted.
@@ -177,16 +177,16 @@ impl Store {
     /// # Errors
     /// When they can't be read.
     pub fn list(&self, show: &mut dyn FnMut(ListedGroup, Vec<Listed>)) -> Result<(), RunError> {
-        let groups = "SELECT group_id, source, step, draw, prompt_id, prompt, reference, spread, fate FROM groups \
+        let groups = "SELECT group_id, source, step, draw, prompt_id, prompt, reference, spread, status FROM groups \
                       WHERE EXISTS (SELECT 1 FROM completions WHERE completions.group_id = groups.group_id) \
                       ORDER BY step, source <> 'train', source, draw, group_id";
         let completions = match self.has_trained()? {
             true => {
-                "SELECT completion, tokens, finish, coalesce(verdict, ''), shaped, advantage, length(text) \
+                "SELECT completion, tokens, finish, coalesce(verdict, ''), reward, advantage, length(text) \
                  FROM completions LEFT JOIN trained USING (group_id, completion) WHERE group_id = ?1 ORDER BY completion"
             }
             false => {
-                "SELECT completion, tokens, finish, coalesce(verdict, ''), shaped, NULL, length(text) \
+                "SELECT completion, tokens, finish, coalesce(verdict, ''), reward, NULL, length(text) \
                  FROM completions WHERE group_id = ?1 ORDER BY completion"
             }
         };
@@ -200,7 +200,7 @@ impl Store {
                 prompt: lossy(row, 5)?,
                 reference: lossy(row, 6)?,
                 spread: row.get(7)?,
-                fate: row.get(8)?,
+                status: row.get(8)?,
             })
         };
         let listed = |row: &Row<'_>| {

@@ -74,7 +74,7 @@ impl Store {
             store.connection.set_db_config(what, false).map_err(store.fault("open"))?;
         }
         match version {
-            // All of these versions have the tables that are read.
+            // All of these versions have the tables of the metrics.
             Some(1..=VERSION) => Ok(store),
             None => Err(RunError::Foreign { path: path.to_owned() }),
             Some(found) => Err(store.unknown(found)),
@@ -84,12 +84,12 @@ impl Store {
     /// Opens a database as [`Store::open_read_only`] does, for questions about completions.
     ///
     /// # Errors
-    /// As there, and when the database is of version 1.
+    /// As there, and when the database is of an earlier version.
     pub fn open_to_ask(path: &Path) -> Result<Self, RunError> {
         let store = Store::open_read_only(path)?;
         match store.version()? {
-            Some(found @ 1) => Err(RunError::Older { path: path.to_owned(), found }),
-            _ => Ok(store),
+            Some(VERSION) | None => Ok(store),
+            Some(found) => Err(store.unknown(found)),
         }
     }
 
@@ -220,6 +220,8 @@ impl Store {
         let path = self.path.clone();
         if found > VERSION {
             RunError::Newer { path, found, known: VERSION }
+        } else if found > 0 {
+            RunError::Older { path, found, known: VERSION }
         } else {
             RunError::Foreign { path }
         }

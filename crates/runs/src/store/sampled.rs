@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use firebrick_core::{Completion, Fate, Group, Reward, RewardedGroup, Step, Trained};
+use firebrick_core::{Completion, Group, GroupStatus, Reward, RewardedGroup, Step, Trained};
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{Store, cell, signed, unsigned};
@@ -17,8 +17,8 @@ pub const HELDOUT: &str = "heldout";
 /// The outcome of a step for its groups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// The fate of each group, by its draw.
-    pub fates: BTreeMap<u64, Fate>,
+    /// The status of each group, by its draw.
+    pub statuses: BTreeMap<u64, GroupStatus>,
     /// The completions that were trained on, by the draw of the group and the place in it.
     pub trained: BTreeMap<(u64, usize), Trained>,
 }
@@ -91,16 +91,16 @@ impl Store {
         outcome: &Outcome,
     ) -> Result<(), RunError> {
         self.transaction(|transaction| {
-            let sql = "UPDATE groups SET spread = ?5, policy_step = ?6, fate = ?7 \
+            let sql = "UPDATE groups SET spread = ?5, policy_step = ?6, status = ?7 \
                        WHERE source = ?1 AND step = ?2 AND draw = ?3 AND prompt_id = ?4 RETURNING group_id";
             let mut find = transaction.prepare_cached(sql)?;
             let mut ids = BTreeMap::new();
             for RewardedGroup { group, rewards } in groups {
-                let fate = outcome.fates.get(&group.draw).map(|fate| fate.name());
+                let status = outcome.statuses.get(&group.draw).map(|status| status.name());
                 let (spread, policy) = (cell(spread(rewards)), signed(group.step));
                 let (draw, prompt) = (signed(group.draw), signed(group.prompt.id));
                 let mut found = || {
-                    let key = params![source, signed(step), draw, prompt, spread, policy, fate];
+                    let key = params![source, signed(step), draw, prompt, spread, policy, status];
                     find.query_row(key, |row| row.get::<_, i64>(0)).optional()
                 };
                 let id = match found()? {
@@ -115,7 +115,7 @@ impl Store {
                 ids.insert(group.draw, id);
             }
             for (&(draw, place), trained) in &outcome.trained {
-                // A group that an earlier step sampled and put aside has its row there.
+                // A group that an earlier step sampled and carried over has its row there.
                 let id = match ids.get(&draw) {
                     Some(id) => Some(*id),
                     None => earlier_group(transaction, (source, step), draw)?,
@@ -217,7 +217,7 @@ fn insert_group(
 ) -> rusqlite::Result<i64> {
     let sql = "INSERT INTO groups (source, step, draw, policy_step, prompt_id, prompt, reference) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET prompt = excluded.prompt, \
-               reference = excluded.reference, spread = NULL, fate = NULL RETURNING group_id";
+               reference = excluded.reference, spread = NULL, status = NULL RETURNING group_id";
     let prompt = &group.prompt;
     let id = transaction.prepare_cached(sql)?.query_row(
         params![
@@ -253,7 +253,7 @@ fn replace_completions(
     let sql = "DELETE FROM completions WHERE group_id = ?1";
     transaction.prepare_cached(sql)?.execute([group])?;
     let sql = "INSERT INTO completions (group_id, completion, text, tokens, finish, policy_version, \
-               mean_logprob, verdict, credit, extracted, parts, accuracy, shaped, live) \
+               mean_logprob, verdict, credit, extracted, parts, base_reward, reward, in_loss) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     let mut insert = transaction.prepare_cached(sql)?;
     for (index, (completion, reward)) in (0_i64..).zip(completions.iter().zip(rewards)) {
@@ -279,9 +279,9 @@ fn replace_completions(
             cell(score.credit.into()),
             score.extracted,
             parts,
-            cell(reward.accuracy.into()),
-            cell(reward.shaped.into()),
-            reward.live,
+            cell(reward.base_reward.into()),
+            cell(reward.reward.into()),
+            reward.in_loss,
         ])?;
     }
     Ok(())
@@ -325,12 +325,13 @@ fn insert_trained(
     Ok(())
 }
 
-/// Returns the largest minus the smallest accuracy of the completions that count, or NaN if no completion
+/// Returns the largest minus the smallest base reward of the completions that count, or NaN if no completion
 /// counts.
 fn spread(rewards: &[Reward]) -> f64 {
-    let live = rewards.iter().filter(|reward| reward.live).map(|reward| reward.accuracy);
-    let (least, most) = live.fold((f32::INFINITY, f32::NEG_INFINITY), |(least, most), accuracy| {
-        (least.min(accuracy), most.max(accuracy))
-    });
+    let in_loss = rewards.iter().filter(|reward| reward.in_loss).map(|reward| reward.base_reward);
+    let (least, most) = in_loss
+        .fold((f32::INFINITY, f32::NEG_INFINITY), |(least, most), reward| {
+            (least.min(reward), most.max(reward))
+        });
     if least <= most { f64::from(most - least) } else { f64::NAN }
 }

@@ -1,7 +1,7 @@
-//! The tables of a run's database, and the way to them from older ones.
+//! The tables of a run's database.
 
 /// The version of the schema. It goes up with every change that an older program could not read.
-pub(super) const VERSION: i64 = 4;
+pub(super) const VERSION: i64 = 5;
 
 /// The application id, "FBRK", which tells a run's database from any other.
 pub(super) const APPLICATION: i64 = 0x4642_524B;
@@ -9,17 +9,6 @@ pub(super) const APPLICATION: i64 = 0x4642_524B;
 /// Returns the SQL that makes the tables of an empty database.
 pub(super) fn creation() -> String {
     format!("{NUMBERS} {SAMPLED} {TRAINED}")
-}
-
-/// Returns the SQL that turns the tables of an earlier version into the present ones, or `None` for a version
-/// that never was.
-pub(super) fn migration(from: i64) -> Option<String> {
-    match from {
-        3 => Some(TRAINED.to_owned()),
-        2 => Some(format!("{FROM_TOKENS_BY_COMPLETION} {TRAINED}")),
-        1 => Some(format!("{BEFORE_TOKENS} {SAMPLED} {FROM_BEFORE_TOKENS} {TRAINED}")),
-        _ => None,
-    }
 }
 
 const NUMBERS: &str = "
@@ -36,7 +25,7 @@ const SAMPLED: &str = "
         group_id INTEGER PRIMARY KEY,
         source TEXT NOT NULL, step INTEGER NOT NULL, draw INTEGER NOT NULL,
         policy_step INTEGER NOT NULL, prompt_id INTEGER NOT NULL, prompt TEXT NOT NULL,
-        reference TEXT NOT NULL, spread REAL, fate TEXT,
+        reference TEXT NOT NULL, spread REAL, status TEXT,
         UNIQUE (source, step, draw, prompt_id)
     );
     CREATE TABLE sampled (group_id INTEGER PRIMARY KEY, request BLOB, completions TEXT NOT NULL);
@@ -45,44 +34,18 @@ const SAMPLED: &str = "
         text TEXT NOT NULL, tokens INTEGER NOT NULL, finish TEXT NOT NULL,
         policy_version INTEGER, mean_logprob REAL,
         verdict TEXT, credit REAL, extracted TEXT, parts TEXT,
-        accuracy REAL, shaped REAL, live INTEGER,
+        base_reward REAL, reward REAL, in_loss INTEGER,
         PRIMARY KEY (group_id, completion)
     );
 ";
 
-/// The table of the updates' numbers for each completion. Version 3 did not have it.
+/// The table of the updates' numbers for each completion.
 const TRAINED: &str = "
     CREATE TABLE trained (
         group_id INTEGER NOT NULL, completion INTEGER NOT NULL,
         advantage REAL, ratios TEXT, entropies TEXT,
         PRIMARY KEY (group_id, completion)
     ) WITHOUT ROWID;
-";
-
-/// Version 1 kept no tokens, no evaluations and no events.
-const BEFORE_TOKENS: &str = "
-    DROP VIEW IF EXISTS prompts;
-    ALTER TABLE groups RENAME TO old_groups;
-    ALTER TABLE completions RENAME TO old_completions;
-";
-
-const FROM_BEFORE_TOKENS: &str = "
-    INSERT INTO groups (source, step, draw, policy_step, prompt_id, prompt, reference, spread)
-        SELECT 'train', step, draw, policy_step, prompt_id, prompt, reference, spread FROM old_groups;
-    INSERT INTO completions (group_id, completion, text, tokens, finish, mean_logprob, verdict, credit,
-            extracted, accuracy, shaped, live)
-        SELECT group_id, completion, text, tokens, finish, mean_logprob, verdict, credit, extracted,
-            accuracy, shaped, live
-        FROM old_completions AS old
-        JOIN groups ON groups.step = old.step AND groups.draw = old.draw;
-    DROP TABLE old_completions;
-    DROP TABLE old_groups;
-";
-
-/// Version 2 had tokens and requests in columns. The columns stay, with their values.
-const FROM_TOKENS_BY_COMPLETION: &str = "
-    DELETE FROM completions WHERE verdict IS NULL;
-    CREATE TABLE sampled (group_id INTEGER PRIMARY KEY, request BLOB, completions TEXT NOT NULL);
 ";
 
 /// A view of the prompts that were sampled for training. In a query with one `max`, SQLite takes the other
@@ -92,8 +55,8 @@ pub(super) const PROMPTS: &str = "
     WITH judged AS (
         SELECT prompt_id, prompt, step, draw,
             count(*) AS completions, sum(verdict = 'right') AS \"right\",
-            avg(CASE WHEN live THEN accuracy END) AS mean,
-            avg(CASE WHEN live THEN accuracy * accuracy END) AS square
+            avg(CASE WHEN in_loss THEN base_reward END) AS mean,
+            avg(CASE WHEN in_loss THEN base_reward * base_reward END) AS square
         FROM groups JOIN completions USING (group_id)
         WHERE source = 'train' AND verdict IS NOT NULL
         GROUP BY group_id

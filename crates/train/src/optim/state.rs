@@ -200,7 +200,7 @@ impl NamedState {
             if parts(parameter).iter().all(|known| known.name() != part) {
                 return Err(format!(
                     "has \"{name}\", which this optimizer does not keep: the file is another \
-                     optimizer's. Go on with the optimizer that the run began with, or begin a new run"
+                     optimizer's. Continue with the optimizer that the run began with, or begin a new run"
                 ));
             }
         }

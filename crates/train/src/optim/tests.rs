@@ -13,7 +13,7 @@ use burn::{
     },
     tensor::{Device, Tensor, TensorData},
 };
-use firebrick_core::{Seed, WorkedExample};
+use firebrick_core::{Seed, SftExample};
 use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, parameters, random};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
@@ -22,7 +22,7 @@ use super::{
     narrow::{Kind, Narrow},
     read,
 };
-use crate::{Cut, warmup_step};
+use crate::{MicroBatching, sft_step};
 
 /// A model with a parameter of every kind.
 #[derive(Module, Debug)]
@@ -184,7 +184,7 @@ fn floats(values: &[f32]) -> Vec<u8> {
 }
 
 #[test]
-fn a_resumed_optimizer_goes_on_to_the_bit() {
+fn a_resumed_optimizer_continues_to_the_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("optimizer.safetensors");
     for new in OPTIMIZERS {
@@ -226,7 +226,7 @@ fn a_gradient_that_is_not_finite_moves_neither_weights_nor_state() {
     }
 }
 
-/// The file is as it was before there was another optimizer, so that the checkpoints of older runs go on.
+/// The file is as it was before there was another optimizer, so that the checkpoints of older runs continue.
 #[test]
 fn the_state_file_of_adamw_has_moments_and_time_by_path() {
     let folder = tempfile::tempdir().unwrap();
@@ -358,7 +358,7 @@ fn a_moment_in_8_bits_decays() {
 }
 
 #[test]
-fn an_optimizer_does_not_go_on_from_anothers_state() {
+fn an_optimizer_does_not_continue_from_anothers_state() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("optimizer.safetensors");
     let [adamw, muon, ..] = OPTIMIZERS;
@@ -413,12 +413,13 @@ fn a_decoder_learns_by_muon_within_its_layers() {
     let device = Device::flex().autodiff();
     let config = DecoderConfig::new(Family::Qwen2, sizes);
     let mut policy = random(&config, Seed::run(1), &device).unwrap();
-    let examples = [WorkedExample::new(vec![1, 2], vec![3, 4, 5])];
-    let cut = Cut { micro_batch_tokens: 64, ..Cut::default() };
+    let examples = [SftExample::new(vec![1, 2], vec![3, 4, 5])];
+    let micro_batching = MicroBatching { micro_batch_tokens: 64, ..MicroBatching::default() };
     let mut muon = Muon::new(MuonConfig::default());
     let mut losses = Vec::new();
     for _ in 0..10 {
-        let (moved, loss, _) = warmup_step(policy, &mut muon, &examples, 0.05, cut).unwrap();
+        let (moved, loss, _) =
+            sft_step(policy, &mut muon, &examples, 0.05, micro_batching).unwrap();
         policy = moved;
         losses.push(loss);
     }

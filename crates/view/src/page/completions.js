@@ -104,10 +104,10 @@ async function readTexts() {
 
 function fillFilters() {
     const { runs, names, groups } = list.index;
-    const options = { run: runs, source: names.sources, finish: names.finishes, fate: names.fates };
+    const options = { run: runs, source: names.sources, finish: names.finishes, status: names.statuses };
     for (const [name, values] of Object.entries(options)) fillSelect(filters.elements[name], values);
     filters.elements.run.closest("label").hidden = runs.length < 2;
-    filters.elements.fate.closest("label").hidden = groups.fate.every((fate) => fate === null);
+    filters.elements.status.closest("label").hidden = groups.status.every((status) => status === null);
 
     const checked = new Set(new FormData(filters).getAll("verdict"));
     const chips = names.verdicts.map((name) => {
@@ -120,7 +120,7 @@ function fillFilters() {
 
 function fillSelect(select, values) {
     const kept = select.value;
-    const label = (value) => (select.name === "run" ? value : value === "kept" ? FATES.kept : words(value));
+    const label = (value) => (select.name === "run" ? value : value === "kept" ? STATUSES.kept : words(value));
     const options = values.map((value) => make("option", { value }, label(value)));
     select.replaceChildren(make("option", { value: "" }, "any"), ...options);
     choose(select, kept);
@@ -136,7 +136,7 @@ function filtersAsLink() {
     const data = new FormData(filters);
     const link = new URLSearchParams();
     const put = (name, value) => value && link.set(name, value);
-    for (const name of ["q", "run", "source", "finish", "fate"]) put(name, data.get(name));
+    for (const name of ["q", "run", "source", "finish", "status"]) put(name, data.get(name));
     put("verdict", data.getAll("verdict").join(","));
     for (const name of ["step", "tokens"]) put(name, data.getAll(name).join("-").replace(/^-$/, ""));
     if (data.get("sort") !== "newest") put("sort", data.get("sort"));
@@ -147,7 +147,7 @@ function filtersFromLink(text) {
     const link = new URLSearchParams(text);
     clearFilters();
     filters.elements.q.value = link.get("q") ?? "";
-    for (const name of ["run", "source", "finish", "fate", "sort"]) {
+    for (const name of ["run", "source", "finish", "status", "sort"]) {
         choose(filters.elements[name], link.get(name) ?? "");
     }
     const verdicts = (link.get("verdict") ?? "").split(",");
@@ -198,7 +198,7 @@ function findRows(needle, searched) {
     const fits = (wanted, value) => wanted < 0 || wanted === value;
     const run = number("run", list.index.runs);
     const source = number("source", names.sources);
-    const fate = number("fate", names.fates);
+    const status = number("status", names.statuses);
     const finish = number("finish", names.finishes);
     const verdicts = new Set(data.getAll("verdict").map((name) => names.verdicts.indexOf(name)));
     const [step, tokens] = ["step", "tokens"].map((name) => range(data.getAll(name)));
@@ -206,7 +206,7 @@ function findRows(needle, searched) {
 
     const groupFits = groups.run.map((_, group) =>
         fits(run, groups.run[group]) && fits(source, groups.source[group])
-        && fits(fate, groups.fate[group]) && step(groups.step[group]));
+        && fits(status, groups.status[group]) && step(groups.step[group]));
     const found = [];
     const counts = names.verdicts.map(() => 0);
     for (const row of rowsInOrder(data.get("sort"))) {

@@ -1,17 +1,17 @@
 // The second of three files that make one script: one completion, opened. The texts in it are from
 // models, so they become text nodes and nothing else.
 
-const FATES = {
+const STATUSES = {
     kept: "trained on",
     filtered: "not trained on: all answers got the same reward, so no answer is better than the group",
-    surplus: "put aside: the step had enough groups",
+    surplus: "surplus: the step had enough groups",
     masked: "not trained on: none of its completions counts",
 };
 
 // A surplus group is trained on when it is used by a later step.
-function became(fate, advantage) {
-    if (fate === "surplus" && advantage !== null) return "put aside, and trained on in a later step";
-    return FATES[fate] ?? words(fate);
+function became(status, advantage) {
+    if (status === "surplus" && advantage !== null) return "carried over, and trained on in a later step";
+    return STATUSES[status] ?? words(status);
 }
 
 const SHADES = [
@@ -51,7 +51,7 @@ function facts(row, entry) {
     const group = rows.group[row];
     const source = names.sources[groups.source[group]];
     const undecided = source === "train" ? "not decided yet" : "sampled to evaluate, not to train on";
-    const fate = names.fates[groups.fate[group]];
+    const status = names.statuses[groups.status[group]];
     const parts = Object.entries(entry?.parts ?? {}).map((part) => `${words(part[0])} ${numeral(part[1])}`);
     const pairs = [
         ["Run", runs[groups.run[group]]],
@@ -64,7 +64,7 @@ function facts(row, entry) {
         ["Advantage", numeral(rows.advantage[row])],
         ["Tokens", whole.format(rows.tokens[row])],
         ["Finish", words(names.finishes[rows.finish[row]])],
-        ["Group", fate === undefined ? undecided : became(fate, rows.advantage[row])],
+        ["Group", status === undefined ? undecided : became(status, rows.advantage[row])],
         ["Reward spread", groups.spread[group] === null ? null : numeral(groups.spread[group])],
     ];
     const known = pairs.filter(([, value]) => value !== null);

@@ -39,7 +39,7 @@ fn a_run_is_written_once_however_often_it_is_exported() {
         let mut log = Wandb::create(folder.path(), &identity()).unwrap();
         assert!(!run.join("run-first-try.wandb.synced").exists());
         log.log(0, 1_700_000_002.0, &[("loss".to_owned(), f64::NAN)]).unwrap();
-        log.log(7, 1_700_000_004.0, &[("reward/accuracy".to_owned(), 0.1)]).unwrap();
+        log.log(7, 1_700_000_004.0, &[("reward/credit".to_owned(), 0.1)]).unwrap();
         log.finish(3).unwrap();
         fs::write(run.join("run-first-try.wandb.synced"), "").unwrap();
     }
@@ -61,7 +61,7 @@ fn a_run_is_written_once_however_often_it_is_exported() {
         *steps[1],
         History {
             item: vec![
-                Item::nested(["reward/accuracy"], "0.1".to_owned()),
+                Item::nested(["reward/credit"], "0.1".to_owned()),
                 Item::nested(["_timestamp"], "1700000004.0".to_owned()),
                 Item::nested(["_runtime"], "3.5".to_owned()),
                 Item::nested(["_step"], "7".to_owned()),

@@ -12,7 +12,7 @@ use crate::{
     CheckpointError, ConfigError, Decoder, DecoderConfig, Lora, Selection,
     checkpoint::{json, pictures::SEEING},
     config::Fields,
-    names::{self, TextPlace},
+    names::{self, TextPrefix},
     parameters,
     selection::Rules,
 };
@@ -67,7 +67,7 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
             })?,
         },
         selection: Some(Selection {
-            place: TextPlace::default(),
+            text_prefix: TextPrefix::default(),
             target_modules: field("target_modules"),
             exclude_modules: field("exclude_modules"),
             layers_to_transform: field("layers_to_transform"),
@@ -138,7 +138,7 @@ pub(super) fn of_adapter(decoder: &Decoder, lora: &Lora, base: &AdapterBase) -> 
 /// of the file that the adapter was read from are kept, if they still select the same modules there, with the same
 /// ranks. Otherwise each module is named.
 fn for_class(decoder: &Decoder, lora: &Lora) -> Lora {
-    let (place, adapted) = (decoder.place(), adapted(decoder, lora));
+    let (prefix, adapted) = (decoder.text_prefix(), adapted(decoder, lora));
     let mut fields = lora.selection.clone().unwrap_or_else(|| {
         // A name without an adapter is left out: PEFT takes the names of an MLP for those of experts.
         let some = |target: &&String| {
@@ -148,9 +148,9 @@ fn for_class(decoder: &Decoder, lora: &Lora) -> Lora {
         let targets: Vec<&String> = lora.targets.iter().filter(some).collect();
         Selection { target_modules: json!(targets), ..Selection::default() }
     });
-    fields.place = place;
+    fields.text_prefix = prefix;
     // Names such as q_proj are also those of projections in the part that sees, which have no adapter.
-    if place == TextPlace::Within
+    if prefix == TextPrefix::Within
         && fields.target_modules.is_array()
         && fields.exclude_modules.is_null()
     {
@@ -160,7 +160,7 @@ fn for_class(decoder: &Decoder, lora: &Lora) -> Lora {
     if says(&kept, &adapted, decoder.config()) == Ok(true) {
         return kept;
     }
-    let named = |name: &str| place.name(name).into_owned();
+    let named = |name: &str| prefix.name(name).into_owned();
     let escaped = |name: &str| fancy_regex::escape(&named(name)).into_owned();
     let other_rank = adapted.iter().filter(|(_, (rank, _))| *rank != lora.rank);
     let other_alpha = adapted.iter().filter(|(_, (_, alpha))| *alpha != lora.alpha);
@@ -168,7 +168,7 @@ fn for_class(decoder: &Decoder, lora: &Lora) -> Lora {
         rank_pattern: other_rank.map(|(name, (rank, _))| (escaped(name), *rank)).collect(),
         alpha_pattern: other_alpha.map(|(name, (_, alpha))| (escaped(name), *alpha)).collect(),
         selection: Some(Selection {
-            place,
+            text_prefix: prefix,
             target_modules: adapted.keys().map(|name| named(name)).collect(),
             ..Selection::default()
         }),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::{CheckpointError, file::TensorFile, pictures};
 use crate::{
     Lora,
-    names::{self, TextPlace},
+    names::{self, TextPrefix},
 };
 
 /// The tensors of a file by the modules that they are for. Modules have the names that the text model has alone,
@@ -16,8 +16,8 @@ pub(super) struct Keys {
     pub(super) matrices: BTreeMap<String, [Option<String>; 2]>,
     /// The names of the matrices that were trained whole, by those of [`Lora::WHOLE`].
     pub(super) whole: BTreeMap<&'static str, String>,
-    /// The place of the text model in that class.
-    pub(super) place: TextPlace,
+    /// The prefix of the text model in that class.
+    pub(super) text_prefix: TextPrefix,
     /// The tensors that do nothing for text: they are of the part that sees, or are needed only by PEFT's training.
     pub(super) left_out: Vec<String>,
 }
@@ -39,7 +39,7 @@ impl Keys {
     pub(super) fn of(file: &TensorFile) -> Result<Self, CheckpointError> {
         let wrong = |problem| CheckpointError::Adapter { path: file.path().to_owned(), problem };
         let mut keys = Keys::default();
-        let mut places: BTreeMap<&str, TextPlace> = BTreeMap::new();
+        let mut prefixes: BTreeMap<&str, TextPrefix> = BTreeMap::new();
         let mut adapters: BTreeSet<Option<String>> = BTreeSet::new();
         let names = file.names();
         for name in &names {
@@ -57,8 +57,8 @@ impl Keys {
                 Some(matrix) => matrix.module,
                 None => whole(inner).ok_or_else(|| of(unknown(inner)))?,
             };
-            if let Some(place) = pictures::place_of(module) {
-                places.insert(name, place);
+            if let Some(prefix) = pictures::text_prefix_of(module) {
+                prefixes.insert(name, prefix);
             }
             let own = pictures::text_name(&format!("{module}.weight"));
             let own = own.strip_suffix(".weight").unwrap_or(&own);
@@ -81,10 +81,10 @@ impl Keys {
                 return Err(of(&format!("is of the same matrix as {other:?}")));
             }
         }
-        let mut others = places.iter();
-        if let Some((first, place)) = others.next() {
-            keys.place = *place;
-            if let Some((name, _)) = others.find(|(_, other)| *other != place) {
+        let mut others = prefixes.iter();
+        if let Some((first, prefix)) = others.next() {
+            keys.text_prefix = *prefix;
+            if let Some((name, _)) = others.find(|(_, other)| *other != prefix) {
                 return Err(wrong(format!(
                     "the tensors {first:?} and {name:?} are named for two classes of models, expected one: is the \
                      file of two adapters?"
@@ -162,7 +162,7 @@ fn unknown(name: &str) -> &'static str {
             "is of single tokens that were trained, which is not implemented; expected plain LoRA"
         }
         () if name.ends_with(".bias") => {
-            "is a bias that was trained beside the adapter, which is not implemented; expected bias = \"none\""
+            "is a bias that was trained next to the adapter, which is not implemented; expected bias = \"none\""
         }
         () if has(".lora_") => {
             "is of no adapter that is implemented; expected lora_A and lora_B with the weights of each"

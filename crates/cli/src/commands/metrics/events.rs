@@ -39,7 +39,7 @@ type Named<'a> = dyn Fn(&str) -> Option<Column> + Sync + 'a;
 
 impl Export<'_> {
     /// Writes all steps that are there. With `follow` it also writes the steps to come, until the run ends or the
-    /// user presses Ctrl-C. A run that goes on from an earlier checkpoint is written from the beginning again,
+    /// user presses Ctrl-C. A run that continues from an earlier checkpoint is written from the beginning again,
     /// because neither form takes a step back.
     pub(super) fn write(&self, follow: bool) -> Result<(), ProgramError> {
         let stop = if follow { interrupted(None) } else { Arc::default() };

@@ -31,8 +31,8 @@ pub(super) fn row(run: &Path) -> Result<String, ProgramError> {
     let heldout = &summary.heldout;
     let accuracy = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.3}"));
     let mut accuracies = vec![accuracy(heldout.initial), accuracy(heldout.r#final)];
-    if heldout.after_warmup.is_some() {
-        accuracies.insert(1, accuracy(heldout.after_warmup));
+    if heldout.after_sft.is_some() {
+        accuracies.insert(1, accuracy(heldout.after_sft));
     }
     let memory = summary.peak_rss_bytes.map_or_else(|| "–".into(), bytes);
     Ok(format!(

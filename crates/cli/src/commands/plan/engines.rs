@@ -61,13 +61,13 @@ pub(super) fn table(engines: &Engines, name: &str) -> String {
         whole(engines.sampled),
         whole(load.mean_tokens),
     );
-    let anew = match engines.old_logprobs_seconds {
+    let recomputed = match engines.old_logprobs_seconds {
         0.0 => String::new(),
         seconds => format!(", {} of them for old log-probabilities", duration(seconds)),
     };
     let _ = writeln!(
         text,
-        "trainer    {}: {} for a step{anew}",
+        "trainer    {}: {} for a step{recomputed}",
         cards(load.trainers, &load.trainer),
         duration(engines.train_seconds())
     );

@@ -1,0 +1,528 @@
+//! Builds a run from a recipe: the model, the data, the verifier and the engine that it names.
+
+mod algorithm;
+mod critic;
+mod data;
+mod environment;
+mod references;
+mod reward;
+mod servers;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::AtomicBool,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::SystemTime,
+};
+
+use burn::tensor::Device;
+use firebrick_core::{Prompt, PromptSource, Seed, SftExample, Verifier};
+use firebrick_data::{DateTime, PromptFormat, PromptReport, Prompts, Tokenizer};
+use firebrick_device::Kind;
+use firebrick_models::{Decoder, PolicyModel, RewardModel};
+use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn, Sampling};
+use firebrick_train::{Phrases, Replicas, Trainer, TrainerState, Updater, load_state};
+
+pub(crate) use self::data::room_for_a_prompt;
+use crate::{
+    CustomPart, Error, HuggingFace, PolicyFiles,
+    cancellable::CancellableVerifier,
+    custom_parts::CustomParts,
+    device,
+    journal::{Journal, Journaled},
+    model::{self, Folders, Policy, trained_weights},
+    plan::{self, Models, micro_batching},
+    recipe::Recipe,
+    source::{Need, Sources},
+};
+use algorithm::{eval_sampling, optimizer, schedule, task, train_config, train_sampling, updater};
+use data::{Data, DataRequest, text_folder, tokenizer};
+use environment::Talking;
+
+pub use critic::CriticPlan;
+pub use data::{EvalSet, known_options};
+
+/// A run that was built and can begin or continue.
+pub struct BuiltRun<M: PolicyModel = Decoder> {
+    /// The loop with its policy.
+    pub trainer: Trainer<M>,
+    /// The critic to begin with at the first step, if the run has one.
+    pub critic: Option<CriticPlan>,
+    /// The form in which the policy is written and read.
+    pub files: Box<dyn PolicyFiles<M>>,
+    /// The policy's size in words.
+    pub size: String,
+    /// The device in words; `None` for the CPU.
+    pub device: Option<String>,
+    /// Prompts to evaluate on; empty if the recipe has none.
+    pub heldout: Vec<Prompt>,
+    /// Further sets to evaluate on.
+    pub sets: Vec<EvalSet>,
+    /// The examples that SFT imitates; empty without SFT.
+    pub sft_examples: Vec<SftExample>,
+    /// The way in which held-out completions are drawn.
+    pub eval_sampling: Sampling,
+    /// The tokenizer, which encodes and decodes. Every checkpoint has it.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The parts of the run that are the program's own, and not the recipe's.
+    pub replaced: Vec<CustomPart>,
+    /// What became of the training problems; `None` for a program's own source.
+    pub report: Option<PromptReport>,
+    /// Notes of data, model and verifier for a person, as they come up.
+    pub notes: Receiver<String>,
+}
+
+impl<M: PolicyModel> BuiltRun<M> {
+    /// Gives the engine a journal, and has everything that takes long look at the flag.
+    pub(crate) fn with_interrupt(
+        mut self,
+        journal: Arc<Mutex<Journal>>,
+        interrupted: &Arc<AtomicBool>,
+    ) -> Self {
+        let trainer = &mut self.trainer;
+        trainer.updater.interrupted = interrupted.clone().into();
+        let (engine, verifier) = (self.trainer.engine, self.trainer.task.verifier);
+        let flag = || interrupted.clone();
+        self.trainer.engine = Box::new(Journaled::new(engine, journal, flag()));
+        self.trainer.task.verifier =
+            Box::new(CancellableVerifier { verifier, interrupted: flag() });
+        self
+    }
+}
+
+/// Builds the run of `recipe`. With `resume`, weights, optimizer and place come from that checkpoint. `sources`
+/// find the models and data that the recipe names; `now` is the date that chat templates may print.
+///
+/// # Errors
+/// When a file is missing or damaged, or the parts do not fit each other.
+pub fn build_run(
+    recipe: &Recipe,
+    resume: Option<&Path>,
+    sources: &Sources,
+    now: DateTime,
+) -> Result<BuiltRun, Error> {
+    build_with_parts(recipe, CustomParts::default(), resume, sources, now)
+}
+
+/// Builds the run as `build_run` does, but with `parts` that are not built from the recipe.
+pub(crate) fn build_with_parts(
+    recipe: &Recipe,
+    mut parts: CustomParts<Decoder>,
+    resume: Option<&Path>,
+    sources: &Sources,
+    now: DateTime,
+) -> Result<BuiltRun, Error> {
+    let seed = Seed::run(recipe.seed);
+    let device = device::of_recipe(recipe)?;
+    let introduction = device::introduce(recipe.device.name(), &device)?;
+    let (said, notes) = channel();
+    let replaced = parts.replaced();
+    let environment = environment::environment(recipe, parts.environment.take(), &said)?;
+    parts.environment = environment;
+    let there = parts.environment.clone();
+    let request = DataRequest {
+        train: parts.source.is_none(),
+        heldout: parts.heldout.is_none(),
+        sft_examples: parts.sft_examples.is_none(),
+        messages: parts.verifier.is_some() || recipe.reward_kind().reads_conversations(),
+        environment: there.as_deref(),
+    };
+    let own_verifier = parts.verifier.is_some();
+    let verifier = match parts.verifier.take() {
+        Some(verifier) => verifier,
+        None => verifier(recipe, &device, sources, now, &said)?,
+    };
+    let device = device.autodiff();
+    let folders = Folders::of_recipe(recipe, resume, sources, Need::Model)?;
+    let mut data = Data::read(recipe, request, folders.as_ref(), sources, seed, now, &said)?;
+    if !own_verifier {
+        data.check_references(recipe, &*verifier, &said)?;
+    }
+    let formats = model::checkpoint_formats(recipe, resume, folders.as_ref())?;
+    // The cut is chosen before the weights take their share of the memory.
+    let micro_batching = micro_batching(recipe, Some(sources));
+    let replicas = device::replicas(recipe)?;
+    let Policy { decoder: policy, config, base } =
+        Policy::read(recipe, folders.as_ref(), &data.tokenizer, seed, &device, &said)?;
+    let adapter = policy.lora().is_some();
+    let size = model::size(&policy);
+    let context = policy.config().max_position_embeddings;
+    let source = match parts.source.take() {
+        Some(source) => source,
+        None => Box::new(Prompts::new(data.train, seed)?),
+    };
+    parts.heldout.get_or_insert(data.heldout);
+    let talking = parts
+        .environment
+        .take()
+        .map(|environment| Talking::new(recipe, environment, &data.tokenizer, data.format.clone()));
+    let talking = talking.transpose()?;
+    if let (Some(talking), None) = (&talking, &parts.sft_examples) {
+        talking.play(&mut data.sft_examples, &data.sft_prompts)?;
+    }
+    parts.sft_examples.get_or_insert(data.sft_examples);
+    let files = HuggingFace { config, base, adapter, formats };
+    if parts.engine.is_none() {
+        let run_folder = parts.run_folder.clone().unwrap_or_default();
+        let server_inputs = servers::ServerInputs {
+            policy: &policy,
+            files: files.clone(),
+            tokenizer: &data.tokenizer,
+            updater: updater(recipe, micro_batching),
+            folder: run_folder.join("weights"),
+            run: run_folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            said: said.clone(),
+        };
+        parts.engine = servers::engine(recipe, server_inputs)?;
+    }
+    let inputs = RunInputs {
+        policy,
+        micro_batching,
+        replicas,
+        files: Box::new(files),
+        size,
+        tokenizer: data.tokenizer,
+        context,
+        source,
+        verifier,
+        talking,
+    };
+    let built = assemble(recipe, parts, inputs, resume, (said, notes))?;
+    let (sets, report) = (data.sets, data.report);
+    Ok(BuiltRun { device: introduction, replaced, report, sets, ..built })
+}
+
+/// A policy that a program brings, and what belongs to it.
+pub(crate) struct OwnPolicy<M> {
+    pub(crate) policy: M,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) files: Box<dyn PolicyFiles<M>>,
+    pub(crate) context: usize,
+}
+
+/// Builds the run of a policy that a program brings, with its source and its verifier among `parts`.
+pub(crate) fn build_own_policy<M: PolicyModel>(
+    recipe: &Recipe,
+    mut parts: CustomParts<M>,
+    own: OwnPolicy<M>,
+    resume: Option<&Path>,
+) -> Result<BuiltRun<M>, Error> {
+    let OwnPolicy { policy, tokenizer, files, context } = own;
+    if !policy.device().is_autodiff() {
+        return Err(Error::NoAutodiff);
+    }
+    let replaced = [vec![CustomPart::Policy], parts.replaced()].concat();
+    let (Some(source), Some(verifier)) = (parts.source.take(), parts.verifier.take()) else {
+        unreachable!("a session with an own policy is built with source and verifier");
+    };
+    let policy = match resume {
+        Some(checkpoint) => files.read(policy, &trained_weights(checkpoint))?,
+        None => policy,
+    };
+    let (known, vocab) = (tokenizer.rows(), policy.head().dims()[0]);
+    if known > vocab {
+        return Err(Error::PolicyVocabulary { tokenizer: known, policy: vocab });
+    }
+    let size = model::parameters_in_words(&policy);
+    let micro_batching = micro_batching(recipe, None);
+    let replicas = device::replicas(recipe)?;
+    let (said, notes) = channel();
+    let environment = environment::environment(recipe, parts.environment.take(), &said)?;
+    let talking = environment
+        .map(|environment| Talking::new(recipe, environment, &tokenizer, PromptFormat::default()));
+    let talking = talking.transpose()?;
+    let inputs = RunInputs {
+        policy,
+        micro_batching,
+        replicas,
+        files,
+        size,
+        tokenizer,
+        context,
+        source,
+        verifier,
+        talking,
+    };
+    let built = assemble(recipe, parts, inputs, resume, (said, notes))?;
+    Ok(BuiltRun { replaced, ..built })
+}
+
+/// What a run is assembled from, whether its policy comes from the recipe or from the program.
+struct RunInputs<M> {
+    policy: M,
+    micro_batching: plan::MicroBatchPlan,
+    replicas: Replicas,
+    files: Box<dyn PolicyFiles<M>>,
+    size: String,
+    tokenizer: Arc<Tokenizer>,
+    /// The most tokens of prompt and completion together.
+    context: usize,
+    source: Box<dyn PromptSource>,
+    verifier: Box<dyn Verifier>,
+    /// `None` if a completion is a single turn.
+    talking: Option<Talking>,
+}
+
+/// Puts the loop together, with its state if it is to continue.
+fn assemble<M: PolicyModel>(
+    recipe: &Recipe,
+    parts: CustomParts<M>,
+    inputs: RunInputs<M>,
+    resume: Option<&Path>,
+    (said, notes): (Sender<String>, Receiver<String>),
+) -> Result<BuiltRun<M>, Error> {
+    let RunInputs {
+        policy,
+        micro_batching,
+        replicas,
+        files,
+        size,
+        tokenizer,
+        context,
+        mut source,
+        ..
+    } = inputs;
+    let seed = Seed::run(recipe.seed);
+    let device = policy.device();
+    let mut optimizer = parts.optimizer.unwrap_or_else(|| optimizer(&recipe.optim));
+    let prompts = source.fingerprint();
+    let mut state = TrainerState { prompts, ..TrainerState::default() };
+    let plan = CriticPlan::from_recipe(recipe).filter(|_| parts.advantage.is_none());
+    let mut critic = None;
+    if let Some(checkpoint) = resume {
+        let trainer = checkpoint.join(TRAINER);
+        let smaller = device::smaller_model;
+        state = device::unsaved(recipe, &device, "loading the optimizer", smaller(), || {
+            Ok(load_state(&trainer, &policy, optimizer.as_mut())?)
+        })?;
+        if state.prompts != prompts {
+            return Err(Error::OtherPrompts { checkpoint: checkpoint.to_owned() });
+        }
+        source.seek(state.cursor);
+        // Before the first step there is no critic: it begins with the weights that SFT leaves.
+        if state.step > 0 {
+            critic = device::unsaved(recipe, &device, "loading the critic", smaller(), || {
+                let resumed = plan.as_ref().map(|plan| plan.resumed(&policy, &trainer));
+                Ok(resumed.transpose()?)
+            })?;
+        }
+    }
+    let sft_examples = parts.sft_examples.unwrap_or_default();
+    if recipe.sft.steps > 0 && sft_examples.is_empty() {
+        return Err(Error::NoSftExamples);
+    }
+    let mut heldout = parts.heldout.unwrap_or_default();
+    data::shorten(&mut heldout, recipe);
+    let engine =
+        parts.engine.unwrap_or_else(|| Box::new(engine(recipe, &policy, &tokenizer, context)));
+    let (engine, verifier) = match inputs.talking {
+        Some(talking) => (talking.engine(engine), environment::sound(inputs.verifier, said)),
+        None => (engine, inputs.verifier),
+    };
+    let mut task = task(recipe, verifier);
+    task.shapers = parts.shapers.unwrap_or(task.shapers);
+    task.filter = parts.filter.unwrap_or(task.filter);
+    task.advantage = parts.advantage.or(task.advantage);
+    let mut updater = Updater { replicas, ..updater(recipe, micro_batching) };
+    updater.objective.policy = parts.loss.unwrap_or(updater.objective.policy);
+    let trainer = Trainer {
+        policy,
+        reference: None,
+        critic,
+        engine,
+        source,
+        task,
+        phrases: Phrases::new(recipe.observe.phrases.clone()),
+        updater,
+        optimizer,
+        schedule: parts
+            .schedule
+            .unwrap_or_else(|| schedule(&recipe.optim, recipe.optim.lr, recipe.policy_steps())),
+        config: train_config(recipe, train_sampling(recipe, &tokenizer)),
+        seed,
+        state,
+        mid_update: false,
+    };
+    Ok(BuiltRun {
+        trainer,
+        critic: plan,
+        files,
+        size,
+        device: None,
+        heldout,
+        sets: Vec::new(),
+        sft_examples,
+        eval_sampling: eval_sampling(recipe, &tokenizer),
+        tokenizer,
+        replaced: Vec::new(),
+        report: None,
+        notes,
+    })
+}
+
+/// The parts that measure a checkpoint.
+pub struct Evaluation {
+    /// The device that computes.
+    pub device: Device,
+    /// The engine that samples from the checkpoint's policy.
+    pub engine: Box<dyn RolloutEngine<Decoder>>,
+    /// The verifier of the completions.
+    pub verifier: Box<dyn Verifier>,
+    /// The prompts to evaluate on.
+    pub heldout: Vec<Prompt>,
+    /// Further sets of prompts.
+    pub sets: Vec<EvalSet>,
+    /// The way in which completions are drawn.
+    pub sampling: Sampling,
+    /// Notes of data, model and verifier for a person, as they come up.
+    pub notes: Receiver<String>,
+}
+
+/// Builds the evaluation of the policy in `checkpoint`, any model folder, on the recipe's held-out prompts.
+///
+/// # Errors
+/// As for [`build_run`].
+pub fn evaluation(
+    recipe: &Recipe,
+    checkpoint: &Path,
+    sources: &Sources,
+    now: DateTime,
+) -> Result<Evaluation, Error> {
+    let seed = Seed::run(recipe.seed);
+    let device = device::of_recipe(recipe)?;
+    let (said, notes) = channel();
+    let verifier = verifier(recipe, &device, sources, now, &said)?;
+    let folders = Folders::find(checkpoint, sources, Need::Model)?;
+    let environment = environment::environment(recipe, None, &said)?;
+    let request = DataRequest {
+        train: false,
+        heldout: true,
+        sft_examples: false,
+        messages: recipe.reward_kind().reads_conversations(),
+        environment: environment.as_deref(),
+    };
+    let mut data = Data::read(recipe, request, Some(&folders), sources, seed, now, &said)?;
+    data.check_references(recipe, &*verifier, &said)?;
+    let tokenizer = &data.tokenizer;
+    let policy = Policy::read(recipe, Some(&folders), tokenizer, seed, &device, &said)?.decoder;
+    let context = policy.config().max_position_embeddings;
+    let engine = Box::new(engine(recipe, &policy, tokenizer, context));
+    let (engine, verifier): (Box<dyn RolloutEngine<Decoder>>, _) = match environment {
+        Some(environment) => {
+            let talking = Talking::new(recipe, environment, tokenizer, data.format.clone())?;
+            (talking.engine(engine), environment::sound(verifier, said))
+        }
+        None => (engine, verifier),
+    };
+    Ok(Evaluation {
+        device,
+        engine,
+        verifier,
+        heldout: data.heldout,
+        sets: data.sets,
+        sampling: eval_sampling(recipe, &data.tokenizer),
+        notes,
+    })
+}
+
+/// Builds the verifier. A reward model is put on `device`, which is a device without autodiff.
+fn verifier(
+    recipe: &Recipe,
+    device: &Device,
+    sources: &Sources,
+    now: DateTime,
+    said: &Sender<String>,
+) -> Result<Box<dyn Verifier>, Error> {
+    let compute = model::compute(recipe.model.dtype, recipe.device.name(), device)?;
+    device::unsaved(recipe, device, "loading the reward", device::smaller_model(), || {
+        reward::verifier(
+            recipe,
+            &reward::VerifierContext { device, compute, sources, now, notes: said },
+        )
+    })
+}
+
+/// Returns today's date, which chat templates may print. Only this function reads the clock's date.
+/// If the clock is beyond all dates, this is the last one.
+pub fn now() -> DateTime {
+    date_of(SystemTime::now()).unwrap_or(DateTime::MAX)
+}
+
+/// Returns the local date at a time; `None` if no date is so late or so early.
+pub fn date_of(time: SystemTime) -> Option<DateTime> {
+    let time = jiff::Timestamp::try_from(time).ok()?;
+    Some(time.to_zoned(jiff::tz::TimeZone::system()).datetime())
+}
+
+/// The folder inside a checkpoint for everything that is not the model.
+pub const TRAINER: &str = "trainer";
+
+/// The folder inside [`TRAINER`] for the weights as they were trained, in float32. It is there if the
+/// checkpoint's weights are rounded, because a resumed run must continue with the same bits.
+pub const WEIGHTS: &str = "weights";
+
+/// Builds the engine of this process. `context` is the most tokens that prompt and completion may have
+/// together.
+fn engine<M: PolicyModel>(
+    recipe: &Recipe,
+    policy: &M,
+    tokenizer: &Arc<Tokenizer>,
+    context: usize,
+) -> LocalEngine<M> {
+    LocalEngine::new(
+        policy,
+        tokenizer.clone(),
+        recipe.rollout.max_sequences,
+        context,
+        // If logits are on another device, only tokens and their log-probabilities are read back.
+        match recipe.device.kind {
+            Kind::Cpu => SampleOn::Host,
+            _ => SampleOn::Device,
+        },
+    )
+    .graphs(recipe.records_graphs())
+}
+
+/// Reads the sizes of the recipe's models, from their `config.json` or from the recipe alone. A reward model
+/// that is not on this machine counts as nothing.
+///
+/// # Errors
+/// When a model is nowhere, or its `config.json` can't be read.
+pub fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, Error> {
+    let folders = Folders::of_recipe(recipe, None, sources, Need::Sizes)?;
+    let policy = match (&folders, &recipe.model.new) {
+        (Some(folders), _) => folders.sizes()?,
+        (None, Some(new)) => model::new_model(new, &tokenizer(recipe, text_folder(recipe, None))?)?,
+        (None, None) => return Err(Error::NoModel { folder: PathBuf::new() }),
+    };
+    let begun = folders.map(|folders| folders.lora()).transpose()?.flatten();
+    let lora = begun.or(recipe.model.lora.as_ref().map(model::adapters));
+    if let Some(Err(problem)) = lora.as_ref().map(|lora| lora.fits(&policy)) {
+        return Err(Error::Adapters { problem });
+    }
+    let mut reward = 0;
+    for folder in recipe.reward_kind().models().into_iter().filter(|folder| folder.is_dir()) {
+        reward += RewardModel::count(folder)?;
+    }
+    Ok(Models { policy, lora, reward })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_beyond_all_dates_gives_none() {
+        let at = |seconds| date_of(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(1_795_824_000).unwrap().date().year(), 2026);
+        assert_eq!(at(253_402_000_000).unwrap().date().year(), 9999);
+        for beyond in [253_402_500_000, 1 << 40, i64::MAX as u64 / 4] {
+            assert_eq!(at(beyond), None);
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! The prompts of a run, and the tokenizer that reads them.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, mpsc::Sender},
+};
+
+use firebrick_core::{Environment, Prompt, Seed, SftExample, Verifier};
+use firebrick_data::{
+    ChatTemplate, ColumnNames, DataError, DateTime, Part, Preparation, Problem, ProblemSet,
+    PromptFormat, PromptReport, Tokenizer, read_problems, shared_questions,
+};
+use serde_json::{Map, Value};
+
+use super::{
+    environment::{alphabet, openings, tell_alike},
+    references,
+};
+use crate::{Error, model::Folders, recipe, recipe::Recipe, source::Sources};
+
+/// Prompts and tokenizer.
+pub(super) struct Data {
+    pub(super) tokenizer: Arc<Tokenizer>,
+    pub(super) train: Vec<Prompt>,
+    pub(super) heldout: Vec<Prompt>,
+    pub(super) sets: Vec<EvalSet>,
+    pub(super) sft_examples: Vec<SftExample>,
+    /// The prompts of the SFT examples.
+    pub(super) sft_prompts: Vec<Prompt>,
+    /// The form in which a question is written.
+    pub(super) format: PromptFormat,
+    /// What became of the training problems; `None` if they were not asked for.
+    pub(super) report: Option<PromptReport>,
+}
+
+/// The data to read for the recipe. All else is a program's own.
+#[derive(Clone, Copy)]
+pub(super) struct DataRequest<'a> {
+    pub(super) train: bool,
+    pub(super) heldout: bool,
+    pub(super) sft_examples: bool,
+    /// True if a verifier may want to read a prompt's messages.
+    pub(super) messages: bool,
+    /// The environment whose episodes are the problems, if the recipe says so.
+    pub(super) environment: Option<&'a dyn Environment>,
+}
+
+impl Data {
+    /// Reads the data for the model in `folders`. Tells through `notes` what was left out.
+    pub(super) fn read(
+        recipe: &Recipe,
+        request: DataRequest<'_>,
+        folders: Option<&Folders>,
+        sources: &Sources,
+        seed: Seed,
+        now: DateTime,
+        notes: &Sender<String>,
+    ) -> Result<Self, Error> {
+        let limit = prompt_limit(recipe, folders)?;
+        let text = text_folder(recipe, folders);
+        let tokenizer = tokenizer(recipe, text)?;
+        for what in tokenizer.switched_off() {
+            let _ = notes.send(format!("the tokenizer asks for {what}: it is switched off"));
+        }
+        let format = format(&recipe.data, text, now)?;
+        let mut preparation = Preparation::new(&tokenizer, &format);
+        preparation.max_prompt_tokens = limit;
+        preparation.keep_messages = request.messages;
+
+        let sft_examples = request.sft_examples && recipe.sft.steps > 0;
+        let ProblemSets { train, mut heldout, dropped } =
+            match request.train || request.heldout || sft_examples {
+                true => problems(
+                    &recipe.data,
+                    sources,
+                    DataRequest { sft_examples, ..request },
+                    seed,
+                    notes,
+                )?,
+                false => ProblemSets::default(),
+            };
+        shorten(&mut heldout, recipe);
+        // The episodes of an environment may all open with the same words.
+        let told: &[Problem] = if request.environment.is_none() { &train } else { &[] };
+        tell_shared("data.heldout", told, &heldout, notes);
+        let data = &recipe.data;
+        let lost = |file| move |error| no_prompts(data, file, error);
+        let train_file = data.train.as_ref();
+        let (prompts, report) = match request.train {
+            true => {
+                let (prompts, mut report) =
+                    preparation.prompts(&train).map_err(lost(train_file))?;
+                report.read += dropped.duplicates + dropped.conflicting;
+                (report.duplicates, report.conflicting) = (dropped.duplicates, dropped.conflicting);
+                (prompts, Some(report))
+            }
+            false => (Vec::new(), None),
+        };
+        let heldout = if heldout.is_empty() || !request.heldout {
+            Vec::new()
+        } else {
+            let file = data.heldout.as_ref().or(train_file);
+            let (prompts, report) = preparation.prompts(&heldout).map_err(lost(file))?;
+            if report.kept < report.read {
+                let _ = notes.send(format!("held out: {report}"));
+            }
+            prompts
+        };
+        let (sft_examples, sft_prompts) = match sft_examples {
+            true => {
+                let examples = preparation.sft_examples(&train).map_err(lost(train_file))?.0;
+                // They are the prompts of the same problems: a problem that is too long is left out of both.
+                (examples, preparation.prompts(&train).map_err(lost(train_file))?.0)
+            }
+            false => (Vec::new(), Vec::new()),
+        };
+        let sets = match request.heldout {
+            true => eval_sets(recipe, sources, &preparation, told, notes)?,
+            false => Vec::new(),
+        };
+        let tokenizer = Arc::new(tokenizer);
+        Ok(Data {
+            tokenizer,
+            train: prompts,
+            heldout,
+            sets,
+            sft_examples,
+            sft_prompts,
+            format,
+            report,
+        })
+    }
+}
+
+impl Data {
+    /// Leaves out prompts that can't be judged, and checks that the rest can be answered right.
+    ///
+    /// # Errors
+    /// When most of them can't be answered right.
+    pub(super) fn check_references(
+        &mut self,
+        recipe: &Recipe,
+        verifier: &dyn Verifier,
+        notes: &Sender<String>,
+    ) -> Result<(), Error> {
+        let own = [("data.train", &mut self.train), ("data.heldout", &mut self.heldout)];
+        let further = self.sets.iter_mut().map(|set| (set.name.as_str(), &mut set.prompts));
+        for (key, prompts) in own.into_iter().chain(further) {
+            references::leave_out(key, prompts, recipe, verifier, notes)?;
+            references::check(key, prompts, recipe, verifier, notes)?;
+        }
+        Ok(())
+    }
+}
+
+/// A set to evaluate on besides the held-out prompts.
+#[derive(Clone, Debug)]
+pub struct EvalSet {
+    /// The recipe's name for it.
+    pub name: String,
+    /// The prompts.
+    pub prompts: Vec<Prompt>,
+    /// The number of completions of each prompt.
+    pub samples: usize,
+}
+
+fn eval_sets(
+    recipe: &Recipe,
+    sources: &Sources,
+    preparation: &Preparation<'_>,
+    train: &[Problem],
+    notes: &Sender<String>,
+) -> Result<Vec<EvalSet>, Error> {
+    let columns = columns(&recipe.data);
+    let read = |set: &recipe::EvalSet| {
+        let (subset, split) = (set.subset.clone(), set.split.clone());
+        let part = Part { subset, split, default_split: "test" };
+        let files = sources.data_files("eval.sets", &set.data, &part)?;
+        let mut problems = read_problems(&files, &columns, recipe.data.deduplicate)?.problems;
+        if set.prompts > 0 {
+            problems.truncate(set.prompts);
+        }
+        tell_shared(&set.name, train, &problems, notes);
+        let lost = |error| no_prompts(&recipe.data, Some(&set.data), error);
+        let (prompts, report) = preparation.prompts(&problems).map_err(lost)?;
+        if report.kept < report.read {
+            let _ = notes.send(format!("{}: {report}", set.name));
+        }
+        let samples = set.samples.unwrap_or(recipe.eval.samples).max(1);
+        Ok(EvalSet { name: set.name.clone(), prompts, samples })
+    };
+    recipe.eval.sets.iter().map(read).collect()
+}
+
+/// Tells a person if questions to evaluate on are trained on: their accuracy says little about other questions.
+fn tell_shared(set: &str, train: &[Problem], problems: &[Problem], notes: &Sender<String>) {
+    let shared = shared_questions(train, problems);
+    if shared > 0 {
+        let _ = notes.send(format!(
+            "{set}: {shared} of {} questions are training questions too: their accuracy says little \
+             about questions that are new",
+            problems.len()
+        ));
+    }
+}
+
+fn columns(data: &recipe::Data) -> ColumnNames {
+    let given = data.columns.clone().unwrap_or_default();
+    let recipe::Columns { prompt, reference, difficulty } = given;
+    ColumnNames { prompt, reference, difficulty }
+}
+
+/// Keeps the first `eval.prompts` of the prompts to evaluate on, or all if that is 0.
+pub(super) fn shorten<T>(heldout: &mut Vec<T>, recipe: &Recipe) {
+    if recipe.eval.prompts > 0 {
+        heldout.truncate(recipe.eval.prompts);
+    }
+}
+
+/// Returns the folder of the tokenizer. It is `None` for a tokenizer that is made for a task.
+pub(super) fn text_folder<'a>(
+    recipe: &'a Recipe,
+    folders: Option<&'a Folders>,
+) -> Option<&'a Path> {
+    let of_new = recipe.model.new.as_ref().and_then(|new| new.tokenizer.as_deref());
+    folders.map(|folders| folders.text.as_path()).or(of_new)
+}
+
+pub(super) fn tokenizer(recipe: &Recipe, folder: Option<&Path>) -> Result<Tokenizer, Error> {
+    if let Some(folder) = folder {
+        return Ok(Tokenizer::from_folder(folder)?);
+    }
+    let of_new = recipe.model.new.as_ref().and_then(|new| new.alphabet.as_deref());
+    let of_task = || {
+        let mut alphabet_of_task =
+            recipe.data.task.as_ref().and_then(generator)?.alphabet().to_owned();
+        for letter in alphabet(recipe.environment.kind).chars() {
+            if !alphabet_of_task.contains(letter) {
+                alphabet_of_task.push(letter);
+            }
+        }
+        Some(alphabet_of_task)
+    };
+    let alphabet = of_new.map(str::to_owned).or_else(of_task);
+    Ok(Tokenizer::characters(&alphabet.ok_or(Error::NewModelNeedsAlphabet)?)?)
+}
+
+/// Returns the longest prompt that is kept: the recipe's limit, as far as the model's context has room for it
+/// next to a completion. A longer prompt would end the run at the step that draws it.
+pub(super) fn prompt_limit(recipe: &Recipe, folders: Option<&Folders>) -> Result<usize, Error> {
+    let context = match (folders, &recipe.model.new) {
+        (Some(folders), _) => folders.sizes()?.max_position_embeddings,
+        (None, Some(new)) => new.max_position_embeddings,
+        // The recipe's check demands one of the two.
+        (None, None) => usize::MAX,
+    };
+    room_for_a_prompt(recipe, context).map(|room| room.min(recipe.data.max_prompt_tokens))
+}
+
+/// Returns the tokens that a context has left next to the recipe's longest completion.
+pub(crate) fn room_for_a_prompt(recipe: &Recipe, context: usize) -> Result<usize, Error> {
+    let completion = recipe.longest_completion();
+    match context.checked_sub(completion) {
+        Some(room) if room > 0 => Ok(room),
+        _ => Err(Error::Context {
+            completion,
+            observed: recipe.environment.observation_tokens(),
+            context,
+        }),
+    }
+}
+
+/// Says which file has no prompts left, and which key would bring them back.
+fn no_prompts(data: &recipe::Data, file: Option<&PathBuf>, error: DataError) -> Error {
+    let DataError::NoPrompts { report, max_prompt_tokens: limit } = error else {
+        return error.into();
+    };
+    let remedy = if limit < data.max_prompt_tokens {
+        "lower rollout.max_completion_tokens: prompt and completion share the model's context"
+    } else {
+        "raise data.max_prompt_tokens"
+    };
+    let place = file.map_or_else(|| "the task".into(), |file| file.display().to_string());
+    Error::NoPrompts { place, report, limit, remedy }
+}
+
+#[derive(Default)]
+struct ProblemSets {
+    train: Vec<Problem>,
+    heldout: Vec<Problem>,
+    /// The problems that were left out of the training problems.
+    dropped: ProblemSet,
+}
+
+/// Reads or makes the training problems and the held-out problems.
+fn problems(
+    data: &recipe::Data,
+    sources: &Sources,
+    request: DataRequest<'_>,
+    seed: Seed,
+    notes: &Sender<String>,
+) -> Result<ProblemSets, Error> {
+    let columns = columns(data);
+    let read = |key: &'static str, path: &Path, part: &Part| -> Result<ProblemSet, Error> {
+        let files = sources.data_files(key, path, part)?;
+        let set = read_problems(&files, &columns, data.deduplicate)?;
+        if let Some(note) = &set.note {
+            let _ = notes.send(format!("{key}: {note}"));
+        }
+        Ok(set)
+    };
+    let Some(path) = &data.train else {
+        let task = data.task.as_ref().ok_or(Error::NewModelNeedsAlphabet)?;
+        let (train, heldout) = match (generator(task), request.environment) {
+            (Some(task), _) => {
+                (task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?)
+            }
+            (None, Some(environment)) => {
+                // Episodes cost more than sums, so only the wanted ones are begun.
+                let wanted = |is_wanted, count| if is_wanted { count } else { 0 };
+                let train = wanted(request.train || request.sft_examples, data.train_size);
+                let heldout = wanted(request.heldout, data.heldout_size);
+                let train = openings(environment, 0, train)?;
+                tell_alike(&train, notes);
+                (train, openings(environment, data.train_size as u64, heldout)?)
+            }
+            // The recipe's check demands an environment.
+            (None, None) => (Vec::new(), Vec::new()),
+        };
+        return Ok(ProblemSets { train, heldout, dropped: ProblemSet::default() });
+    };
+    let (subset, split) = (data.subset.clone(), data.split.clone());
+    let part = Part { subset, split, default_split: "train" };
+    let mut dropped = read("data.train", path, &part)?;
+    let mut train = std::mem::take(&mut dropped.problems);
+    // A file has no splits. If the held-out rows have no place of their own, they are its last rows.
+    let splits = data.heldout.is_some() || !path.is_file();
+    let heldout_split = data.heldout_split.clone().filter(|_| splits);
+    let heldout = match (&data.heldout, heldout_split) {
+        (None, None) => {
+            // At most half is held out: a file of ten rows is for trying things, and must still train.
+            let count = data.heldout_size.min(train.len() / 2);
+            if count < data.heldout_size {
+                let _ = notes.send(format!(
+                    "data.heldout_size = {}: {} has {} rows, and at most half of them are held \
+                     out: {count}{}",
+                    data.heldout_size,
+                    path.display(),
+                    train.len(),
+                    if count == 0 { "; nothing is evaluated" } else { "" }
+                ));
+            }
+            if let Some(split) = &data.heldout_split {
+                let name = path.display();
+                let _ = notes.send(format!(
+                    "data.heldout_split: {name} is one file and has no split {split}: its last {count} prompts are held out"
+                ));
+            }
+            train.split_off(train.len() - count)
+        }
+        (heldout, split) => {
+            let subset = match heldout {
+                Some(_) => &data.heldout_subset,
+                None => &data.subset,
+            };
+            let part = Part { subset: subset.clone(), split, default_split: "test" };
+            let set = read("data.heldout", heldout.as_ref().unwrap_or(path), &part)?;
+            if set.duplicates > 0 {
+                let (kept, left) = (set.problems.len(), set.duplicates);
+                let _ =
+                    notes.send(format!("data.heldout: {kept} prompts, {left} duplicates left out"));
+            }
+            set.problems
+        }
+    };
+    Ok(ProblemSets { train, heldout, dropped })
+}
+
+/// Returns the generator of a task. It is `None` if an environment's own episodes are the problems.
+pub(super) fn generator(task: &recipe::Task) -> Option<firebrick_data::Task> {
+    Some(match *task {
+        recipe::Task::Addition { digits, worked, second_look } => {
+            firebrick_data::Task::Addition { digits, worked, second_look }
+        }
+        recipe::Task::Multiplication { digits, worked } => {
+            firebrick_data::Task::Multiplication { digits, worked }
+        }
+        recipe::Task::Countdown { numbers, max_number, max_target } => {
+            firebrick_data::Task::Countdown { numbers, max_number, max_target }
+        }
+        recipe::Task::Sums { digits, differences } => {
+            firebrick_data::Task::Sums { digits, differences }
+        }
+        recipe::Task::WordProblems { steps, fewest_steps } => {
+            firebrick_data::Task::WordProblems { steps, fewest_steps }
+        }
+        recipe::Task::Guessing { numbers } => firebrick_data::Task::Guessing { numbers },
+        recipe::Task::Environment => return None,
+    })
+}
+
+fn format(
+    data: &recipe::Data,
+    folder: Option<&Path>,
+    now: DateTime,
+) -> Result<PromptFormat, Error> {
+    let chat = match (data.template, folder) {
+        (recipe::Template::Plain, _) | (_, None) => None,
+        (_, Some(folder)) => ChatTemplate::from_folder(folder)?,
+    };
+    if data.template == recipe::Template::Chat && chat.is_none() {
+        return Err(Error::NoChatTemplate {
+            folder: folder.map(Path::to_owned).unwrap_or_default(),
+        });
+    }
+    known_options("data.template_options", &data.template_options, chat.as_ref())?;
+    let default = PromptFormat::default();
+    Ok(PromptFormat {
+        text: data.prompt.clone().unwrap_or(default.text),
+        system: data.system.clone(),
+        chat: chat.map(|chat| chat.with_date(now)),
+        kwargs: data.template_options.clone(),
+    })
+}
+
+/// Checks that the template reads every option. Templates take the options that they know and leave the rest,
+/// so a misspelt one would go unnoticed. `key` is the place where they were given.
+///
+/// # Errors
+/// When there is such an option.
+pub fn known_options(
+    key: &'static str,
+    options: &Map<String, Value>,
+    chat: Option<&ChatTemplate>,
+) -> Result<(), Error> {
+    let variables = chat.map(ChatTemplate::variables).unwrap_or_default();
+    match options.keys().find(|name| !variables.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::TemplateOption {
+            key,
+            name: name.clone(),
+            place: chat.map_or("a plain prompt".into(), |chat| chat.place().to_owned()),
+            variables,
+        }),
+    }
+}

@@ -1,0 +1,260 @@
+//! A check of a data set's references: the verifier has to read them, and to find them right as answers.
+
+use std::sync::mpsc::Sender;
+
+use firebrick_core::{Completion, Prompt, Verdict, Verifier};
+use firebrick_reward::math;
+use firebrick_train::TrainError;
+
+use crate::{
+    Error,
+    recipe::{Extraction, Recipe, RewardKind},
+};
+
+/// Leaves out the prompts whose references the verifier can't read, because no answer to them has a verdict, and says
+/// how many there are. An answer of the same text as the reference would be right, but any other answer an error, so
+/// that a policy could only lose its prompt.
+///
+/// # Errors
+/// When the verifier can read none of the references.
+pub(super) fn leave_out(
+    key: &str,
+    prompts: &mut Vec<Prompt>,
+    recipe: &Recipe,
+    verifier: &dyn Verifier,
+    notes: &Sender<String>,
+) -> Result<(), Error> {
+    let forms = Forms::for_kind(&recipe.reward_kind(), prompts);
+    let Some(forms) = forms.filter(|_| recipe.data.task.is_none()) else { return Ok(()) };
+    let mut unreadable = vec![false; prompts.len()];
+    for form in &forms.forms {
+        // Any answer will do, because it is the reference that can't be read.
+        let answer = Completion::of_text(form.replace(REFERENCE, "1"));
+        let asked: Vec<_> = prompts.iter().map(|prompt| (prompt, &answer)).collect();
+        let scores = verifier.score_all(&asked).map_err(TrainError::from)?;
+        for (unreadable, score) in unreadable.iter_mut().zip(scores) {
+            *unreadable |= score.verdict == Verdict::Error;
+        }
+    }
+
+    let left_out = prompts.iter().zip(&unreadable).filter(|(_, unreadable)| **unreadable);
+    let left_out: Vec<&Prompt> = left_out.map(|(prompt, _)| prompt).collect();
+    let (count, of, first) = (left_out.len(), prompts.len(), first(&left_out));
+    if count == 0 {
+        return Ok(());
+    }
+    if count == of {
+        return Err(Error::Unreadable { key: key.to_owned(), of, first });
+    }
+    let _ = notes.send(format!(
+        "{key}: the verifier can't read {count} of {of} references, such as {first}: their prompts are left out"
+    ));
+    let mut unreadable = unreadable.into_iter();
+    prompts.retain(|_| !unreadable.next().unwrap_or(false));
+    Ok(())
+}
+
+/// Gives each reference to the verifier as an answer, and says how many of them are not right: training on them
+/// teaches that nothing is right. It tries only a part of a large set. A task's answers are its own, and are
+/// not checked.
+///
+/// # Errors
+/// When most references are not right, and there are more than a handful.
+pub(super) fn check(
+    key: &str,
+    prompts: &[Prompt],
+    recipe: &Recipe,
+    verifier: &dyn Verifier,
+    notes: &Sender<String>,
+) -> Result<(), Error> {
+    let forms = Forms::for_kind(&recipe.reward_kind(), prompts);
+    let Some(forms) = forms.filter(|_| recipe.data.task.is_none()) else { return Ok(()) };
+    let every = prompts.len().div_ceil(LOOKED_AT).max(1);
+    let looked_at: Vec<&Prompt> = prompts.iter().step_by(every).collect();
+    let useless: Vec<&Prompt> =
+        looked_at.iter().copied().filter(|prompt| forms.never_right(prompt, verifier)).collect();
+    let (count, of, first) = (useless.len(), looked_at.len(), first(&useless));
+    if 2 * count > of && of > HANDFUL {
+        return Err(Error::References { key: key.to_owned(), count, of, first });
+    }
+    if count > 0 {
+        let _ = notes.send(format!(
+            "{key}: given the reference itself as the answer, the verifier judges {count} of {of} \
+             wrong, such as {first}: these prompts teach nothing"
+        ));
+    }
+    Ok(())
+}
+
+/// The most references that are tried.
+const LOOKED_AT: usize = 1000;
+
+/// So few prompts are for trying things: answers that are not right are told and borne.
+const HANDFUL: usize = 16;
+
+/// Stands for the reference in a form.
+const REFERENCE: &str = "{reference}";
+
+/// The ways to state an answer that a verifier may want.
+struct Forms {
+    /// Texts with [`REFERENCE`] where the answer stands.
+    forms: Vec<String>,
+    /// True if a reference may be a worked solution, whose own answer is the one to state.
+    of_solutions: bool,
+}
+
+impl Forms {
+    /// Returns the forms for a verifier of this kind. It is `None` if a reference is no answer.
+    fn for_kind(kind: &RewardKind, prompts: &[Prompt]) -> Option<Forms> {
+        let own = match kind {
+            RewardKind::Exact { after: Some(marker), .. }
+            | RewardKind::Integer { marker: Some(marker) } => Some(format!("{marker}{REFERENCE}")),
+            RewardKind::Math { .. }
+            | RewardKind::Dapo { .. }
+            | RewardKind::DapoStrictBox
+            | RewardKind::Gsm8k
+            | RewardKind::Gsm8kFlexible
+            | RewardKind::Choice { .. }
+            | RewardKind::Exact { .. }
+            | RewardKind::Integer { .. } => None,
+            // The verdict is that of the first part. Rules are asked for nothing, others at a price.
+            RewardKind::Weighted { parts } => {
+                let costly = |kind: &RewardKind| {
+                    matches!(
+                        kind,
+                        RewardKind::Model { .. }
+                            | RewardKind::Environment { .. }
+                            | RewardKind::Command { .. }
+                            | RewardKind::Weighted { .. }
+                    )
+                };
+                let first = parts.first().filter(|_| !parts.iter().any(|part| costly(&part.kind)));
+                return Forms::for_kind(&first?.kind, prompts);
+            }
+            _ => return None,
+        };
+        let usual =
+            ["{reference}", "\\boxed{{reference}}", "Answer: {reference}", "#### {reference}"];
+        let mut forms: Vec<String> = own.into_iter().chain(usual.map(String::from)).collect();
+
+        // If an answer has thoughts before it, they have to end.
+        let after_thinking =
+            matches!(kind, RewardKind::Math { extraction: Extraction::AfterThinking, .. });
+        if after_thinking
+            || prompts.iter().any(|prompt| prompt.text.trim_end().ends_with("<think>"))
+        {
+            let thoughtful: Vec<String> =
+                forms.iter().map(|form| format!("</think>\n{form}")).collect();
+            forms.extend(thoughtful);
+        }
+        Some(Forms { forms, of_solutions: matches!(kind, RewardKind::Math { .. }) })
+    }
+
+    fn never_right(&self, prompt: &Prompt, verifier: &dyn Verifier) -> bool {
+        let own = math::Verifier::default().gold_answer(&prompt.reference);
+        let answer = own.filter(|_| self.of_solutions);
+        let answer = answer.as_deref().unwrap_or(&prompt.reference);
+        let right = |form: &String| {
+            let text = form.replace(REFERENCE, answer);
+            verifier.score(prompt, &Completion::of_text(text)).verdict == Verdict::Right
+        };
+        !self.forms.iter().any(right)
+    }
+}
+
+/// Writes the first three references, for a message.
+fn first(prompts: &[&Prompt]) -> String {
+    let first: Vec<String> =
+        prompts.iter().take(3).map(|prompt| shown(&prompt.reference)).collect();
+    first.join(", ")
+}
+
+/// Writes a reference for a message: short, and without characters that move a cursor.
+fn shown(reference: &str) -> String {
+    let short: String = reference.chars().take(40).collect();
+    format!("{short:?}{}", if short.len() < reference.len() { "…" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, sync::mpsc::channel};
+
+    use firebrick_reward::{Choice, Integer, Part, Weighted};
+
+    use super::*;
+
+    /// Checks the references of prompts that end in `prompt`. Returns those that are left, and the notes.
+    fn checked(
+        (reward, verifier): (&str, &dyn Verifier),
+        prompt: &str,
+        references: &[&str],
+    ) -> Result<(Vec<String>, Vec<String>), Error> {
+        let text =
+            format!("model.path = \"model\"\ndata.train = \"a.jsonl\"\n[reward]\n{reward}\n");
+        let recipe = Recipe::parse(Path::new("recipe.toml"), &text, &[]).unwrap().recipe;
+        let mut prompts: Vec<Prompt> = references
+            .iter()
+            .map(|reference| Prompt {
+                text: prompt.into(),
+                reference: (*reference).into(),
+                ..Prompt::default()
+            })
+            .collect();
+        let (notes, told) = channel();
+        leave_out("data.train", &mut prompts, &recipe, verifier, &notes)?;
+        check("data.train", &prompts, &recipe, verifier, &notes)?;
+        drop(notes);
+        let left = prompts.into_iter().map(|prompt| prompt.reference).collect();
+        Ok((left, told.iter().collect()))
+    }
+
+    #[test]
+    fn a_reference_that_no_other_answer_could_be_compared_with_is_left_out() {
+        let math: (&str, &dyn Verifier) = ("kind = 'math'", &math::Verifier::default());
+        // The same text is right, and every other answer would be an error.
+        let integral = "\\int_0^1 x\\,dx";
+        let (left, notes) = checked(math, "?", &["5", integral, "\\text{June 5}"]).unwrap();
+        assert_eq!(left, ["5", "\\text{June 5}"]);
+        assert!(notes[0].contains("can't read 1 of 3 references, such as"), "{notes:?}");
+        let none = checked(math, "?", &[integral]).unwrap_err();
+        assert!(matches!(none, Error::Unreadable { of: 1, .. }), "{none}");
+        let letters: (&str, &dyn Verifier) = ("kind = 'choice'", &Choice::default());
+        assert_eq!(checked(letters, "?", &["(B)", "E=mc^2"]).unwrap().0, ["(B)"]);
+        let numbers: (&str, &dyn Verifier) = ("kind = 'integer'", &Integer::default());
+        assert_eq!(checked(numbers, "?", &["8", "8.5"]).unwrap().0, ["8"]);
+        let name = "number".to_owned();
+        let part = Part { name, weight: 1.0, verifier: Box::new(Integer::default()) };
+        let weighted = Weighted::new(vec![part]).unwrap();
+        let parts =
+            "kind = 'weighted'\nparts = [{ name = 'number', weight = 1, kind = 'integer' }]";
+        assert_eq!(checked((parts, &weighted), "?", &["8", "8.5"]).unwrap().0, ["8"]);
+    }
+
+    #[test]
+    fn every_extraction_finds_its_references() {
+        let references: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+        let references: Vec<&str> = references.iter().map(String::as_str).collect();
+        for (name, extraction) in [
+            ("auto", math::Extraction::Auto),
+            ("boxed", math::Extraction::Boxed),
+            ("after_thinking", math::Extraction::AfterThinking),
+            ("bare", math::Extraction::Bare),
+            ("latex", math::Extraction::Latex),
+            ("plain", math::Extraction::Plain),
+        ] {
+            let verifier = math::Verifier { extraction, ..math::Verifier::default() };
+            let reward = format!("kind = 'math'\nextraction = '{name}'");
+            for prompt in ["?", "?<think>\n"] {
+                let (left, notes) = checked((&reward, &verifier), prompt, &references).unwrap();
+                assert_eq!((left.len(), notes), (20, vec![]), "{name} {prompt}");
+            }
+        }
+        // The answer of a solution is what is stated in a box.
+        let boxed = math::Extraction::Boxed;
+        let verifier = math::Verifier { extraction: boxed, ..math::Verifier::default() };
+        let solution = ["So $x=3$. The final answer is $3$."];
+        let (_, notes) =
+            checked(("kind = 'math'\nextraction = 'boxed'", &verifier), "?", &solution).unwrap();
+        assert_eq!(notes, [""; 0]);
+    }
+}

@@ -1,0 +1,105 @@
+//! A verifier that can be cancelled: its judgement ends when the run is to end.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, Thread},
+    time::Duration,
+};
+
+use firebrick_core::{Completion, Prompt, Score, Verifier, VerifierFailed};
+
+/// A verifier with a flag that makes it give up.
+pub(crate) struct CancellableVerifier {
+    pub(crate) verifier: Box<dyn Verifier>,
+    pub(crate) interrupted: Arc<AtomicBool>,
+}
+
+impl CancellableVerifier {
+    fn check(&self) -> Result<(), VerifierFailed> {
+        match self.interrupted.load(Ordering::Relaxed) {
+            true => Err(VerifierFailed("judging was interrupted".into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Cancels again and again, because a verifier of several parts asks one part after the other.
+    fn watch(&self, done: &AtomicBool) {
+        while !done.load(Ordering::Relaxed) {
+            if self.check().is_err() {
+                self.verifier.cancel();
+            }
+            thread::park_timeout(POLL_INTERVAL);
+        }
+    }
+}
+
+impl Verifier for CancellableVerifier {
+    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        self.verifier.score(prompt, completion)
+    }
+
+    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        self.check()?;
+        let done = AtomicBool::new(false);
+        let scores = thread::scope(|scope| {
+            let watch = scope.spawn(|| self.watch(&done));
+            let _end = End { done: &done, watch: watch.thread().clone() };
+            self.verifier.score_all(asked)
+        });
+        self.check()?;
+        scores
+    }
+
+    fn same(&self, one: &str, other: &str) -> bool {
+        self.verifier.same(one, other)
+    }
+
+    fn cancel(&self) {
+        self.verifier.cancel();
+    }
+}
+
+/// A guard that ends the watch, even if the verifier panics.
+struct End<'a> {
+    done: &'a AtomicBool,
+    watch: Thread,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        self.watch.unpark();
+    }
+}
+
+/// The time between two looks at the flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    struct Broken;
+
+    impl Verifier for Broken {
+        fn score(&self, _: &Prompt, _: &Completion) -> Score {
+            panic!("no verdict");
+        }
+    }
+
+    #[test]
+    fn a_verifier_that_panics_is_not_waited_for() {
+        let cancellable =
+            CancellableVerifier { verifier: Box::new(Broken), interrupted: Arc::default() };
+        let (prompt, completion) = (Prompt::default(), Completion::default());
+        let judged = || cancellable.score_all(&[(&prompt, &completion)]);
+        assert!(catch_unwind(AssertUnwindSafe(judged)).is_err());
+        cancellable.interrupted.store(true, Ordering::Relaxed);
+        assert!(judged().is_err());
+    }
+}

@@ -1,0 +1,573 @@
+//! Checks that the keys of a recipe agree with each other.
+//!
+//! Conditions on one value alone are in the schema, and `schema_check` has checked them.
+
+mod bounds;
+mod critic;
+mod engine;
+mod environment;
+mod sampling;
+
+use firebrick_reward::{Regex, RegexGroup, RegexOptions, RewardError, Weighted};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{
+    Adaptive, Length, NewModel, Recipe, RewardKind, Schedule, Task, error::Problem, paths,
+    unused::UnusedKey,
+};
+
+/// Returns every fault of agreement. `name` is the name that the run would have.
+pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> Vec<Problem> {
+    let mut checks = Checks { recipe, document, problems: Vec::new() };
+    checks.name(name);
+    checks.paths();
+    checks.model();
+    checks.data();
+    checks.reward();
+    checks.overlong();
+    checks.critic();
+    checks.curriculum();
+    checks.sampling();
+    checks.engine();
+    checks.environment();
+    checks.importance();
+    checks.unused_keys();
+    checks.schedule();
+    checks.mini_batch();
+    checks.bounds();
+    checks.adaptive();
+    checks.observe();
+    checks.eval_sets();
+    checks.problems
+}
+
+struct Checks<'a> {
+    recipe: &'a Recipe,
+    document: &'a DeTable<'a>,
+    problems: Vec<Problem>,
+}
+
+impl Checks<'_> {
+    fn name(&mut self, name: &str) {
+        if let Err(error) = firebrick_core::check_run_name(name) {
+            self.fail(
+                &["name"],
+                error.to_string(),
+                "no name for a folder",
+                "set `name` to letters, digits, `-`, `_` and `.`",
+            );
+        }
+    }
+
+    fn paths(&mut self) {
+        for (key, path) in paths::all_paths(self.recipe) {
+            let text = path.to_string_lossy();
+            if text.contains(char::is_control) {
+                self.fail(
+                    &[&key],
+                    format!("{key} has a control character in it: {text:?}"),
+                    "a backslash and a letter became one character",
+                    paths::BACKSLASH,
+                );
+            }
+        }
+    }
+
+    fn model(&mut self) {
+        let model = &self.recipe.model;
+        match (&model.path, &model.new) {
+            (Some(_), Some(_)) => self.fail(
+                &["model.new", "model.path"],
+                "[model] has both `path` and `new`, expected one of them".into(),
+                "one too many",
+                "`path` starts from a checkpoint, `new` from random weights",
+            ),
+            (None, None) => self.fail(
+                &["model"],
+                "[model] has neither `path` nor `new`, expected one of them".into(),
+                "no model",
+                "add `path = \"Qwen/Qwen2.5-0.5B-Instruct\"`, or a table [model.new]",
+            ),
+            (None, Some(new)) => self.new_model(new),
+            (Some(_), None) => {}
+        }
+        if model.lora.is_some() && model.path.is_none() {
+            self.fail(
+                &["model.lora"],
+                "model.lora is set, expected only together with a `path`".into(),
+                "adapters to random weights that nobody else has",
+                "remove it: a new model is trained whole",
+            );
+        }
+        if model.revision.is_some() && model.path.is_none() {
+            self.fail(
+                &["model.revision"],
+                "model.revision is set, expected only together with a `path` on the Hub".into(),
+                "would change nothing",
+                "remove it",
+            );
+        }
+    }
+
+    fn new_model(&mut self, model: &NewModel) {
+        let NewModel { hidden_size, heads, kv_heads, max_position_embeddings, .. } = *model;
+        let width = hidden_size / heads; // The schema wants at least one head.
+        if !hidden_size.is_multiple_of(heads) {
+            self.fail(
+                &["model.new.hidden_size", "model.new.heads"],
+                format!(
+                    "model.new.hidden_size is {hidden_size}, expected a multiple of heads = {heads}"
+                ),
+                "every head gets hidden_size / heads",
+                &format!("the next multiple is {}", hidden_size.next_multiple_of(heads)),
+            );
+        } else if !width.is_multiple_of(2) {
+            self.fail(
+                &["model.new.heads", "model.new.hidden_size"],
+                format!("a head is {hidden_size} / {heads} = {width} wide, expected an even width"),
+                "the rotary embedding turns pairs",
+                "change `heads` or `hidden_size`",
+            );
+        }
+        if !heads.is_multiple_of(kv_heads) {
+            self.fail(
+                &["model.new.kv_heads", "model.new.heads"],
+                format!("model.new.kv_heads is {kv_heads}, expected a divisor of heads = {heads}"),
+                "heads share keys and values in equal parts",
+                &format!("`kv_heads = {heads}` gives every head its own"),
+            );
+        }
+        let longest = self.recipe.longest_completion();
+        if longest >= max_position_embeddings {
+            let completion = self.recipe.rollout.max_completion_tokens;
+            let sum = match self.recipe.environment.observation_tokens() {
+                0 => format!("rollout.max_completion_tokens = {longest}"),
+                observed => format!(
+                    "rollout.max_completion_tokens + environment.max_observation_tokens = {completion} + {observed}"
+                ),
+            };
+            self.fail(
+                &["model.new.max_position_embeddings", "rollout.max_completion_tokens"],
+                format!(
+                    "model.new.max_position_embeddings is {max_position_embeddings}, expected more \
+                     than {sum}"
+                ),
+                "no room for a prompt",
+                "a sequence is a prompt and a completion: raise max_position_embeddings, or \
+                 shorten completions",
+            );
+        }
+    }
+
+    fn data(&mut self) {
+        let data = &self.recipe.data;
+        match (&data.train, &data.task) {
+            (Some(_), Some(_)) => self.fail(
+                &["data.task", "data.train"],
+                "[data] has both `train` and `task`, expected one of them".into(),
+                "one too many",
+                "`train` reads a data set, `task` generates problems",
+            ),
+            (None, None) => self.fail(
+                &["data"],
+                "[data] has neither `train` nor `task`, expected one of them".into(),
+                "no prompts",
+                "add `train = \"prompts.jsonl\"`, or `task = { kind = \"addition\", digits = 3 }`",
+            ),
+            _ => {}
+        }
+        if data.columns.is_some() && data.train.is_none() && data.heldout.is_none() {
+            self.fail(
+                &["data.columns"],
+                "[data] has `columns`, expected a file that has them".into(),
+                "a task has no columns",
+                "remove `columns`",
+            );
+        }
+        let parts = [
+            ("subset", data.subset.is_some(), data.train.is_some()),
+            ("split", data.split.is_some(), data.train.is_some()),
+            ("heldout_subset", data.heldout_subset.is_some(), data.heldout.is_some()),
+            (
+                "heldout_split",
+                data.heldout_split.is_some(),
+                data.heldout.is_some() || data.train.is_some(),
+            ),
+        ];
+        for (key, given, has_whole) in parts {
+            if given && !has_whole {
+                let whole = if key == "heldout_subset" { "heldout" } else { "train" };
+                self.fail(
+                    &[&format!("data.{key}")],
+                    format!("[data] has `{key}`, expected only together with `{whole}`"),
+                    "a part of nothing",
+                    &format!("add `{whole}`, or remove `{key}`"),
+                );
+            }
+        }
+        if data.heldout.is_none()
+            && data.heldout_split.is_some()
+            && data.heldout_split.as_deref() == Some(data.split.as_deref().unwrap_or("train"))
+        {
+            self.fail(
+                &["data.heldout_split"],
+                "data.heldout_split is the split that is trained on".into(),
+                "would measure what was learnt by heart",
+                "name another split, or leave it out: then some of `train` is held out",
+            );
+        }
+        if data.prompt.as_ref().is_some_and(|pattern| !pattern.contains("{prompt}")) {
+            self.fail(
+                &["data.prompt"],
+                "data.prompt has no `{prompt}` in it".into(),
+                "every prompt would be this text",
+                "put `{prompt}` where the question goes",
+            );
+        }
+        if let Some(Task::Countdown { max_number, max_target, .. }) = data.task
+            && max_target < max_number
+        {
+            self.fail(
+                &["data.task.max_target", "data.task.max_number"],
+                format!(
+                    "data.task.max_target is {max_target}, expected at least max_number = \
+                     {max_number}"
+                ),
+                "below a number that may be given",
+                "raise `max_target` or lower `max_number`",
+            );
+        }
+    }
+
+    fn reward(&mut self) {
+        let reward = &self.recipe.reward;
+        if let Some(kind) = &reward.kind {
+            self.reward_kind("reward", kind);
+        }
+        if let Some(stop) = &reward.stop
+            && stop.scale.is_some() == stop.replace.is_some()
+        {
+            let (what, label) = match stop.scale {
+                Some(_) => ("both `scale` and `replace`", "one too many"),
+                None => ("neither `scale` nor `replace`", "no penalty"),
+            };
+            self.fail(
+                &["reward.stop.replace", "reward.stop"],
+                format!("[reward.stop] has {what}, expected one of them"),
+                label,
+                "`scale` multiplies the reward, `replace` takes its place",
+            );
+        }
+        if let Some(Length { target, free_factor, max_cut, .. }) = reward.length {
+            let longest = self.recipe.rollout.max_completion_tokens;
+            if max_cut > 0.0 && free_factor * target as f64 >= longest as f64 {
+                self.fail(
+                    &["reward.length.target", "rollout.max_completion_tokens"],
+                    format!(
+                        "reward.length leaves target × free_factor = {target} × {free_factor:?} \
+                         tokens free, expected less than rollout.max_completion_tokens = \
+                         {longest}"
+                    ),
+                    "no completion would be too long",
+                    "lower `target`, or set `max_cut = 0.0` so that only `truncation_cut` counts",
+                );
+            }
+        }
+        if reward.right <= reward.wrong {
+            self.fail(
+                &["reward.right", "reward.wrong"],
+                format!(
+                    "reward.right is {:?}, expected more than reward.wrong = {:?}",
+                    reward.right, reward.wrong
+                ),
+                "would teach wrong answers",
+                "the usual pairs are 1.0 and -1.0, or 1.0 and 0.0",
+            );
+        }
+    }
+
+    /// Checks the options of the verifier in the table at `place`.
+    fn reward_kind(&mut self, place: &str, kind: &RewardKind) {
+        let key = |name: &str| format!("{place}.{name}");
+        match kind {
+            RewardKind::Regex { pattern, group, matches, tail } => {
+                let regex = |group| {
+                    let (pattern, matches, tail) = (pattern.clone(), *matches, *tail);
+                    Regex::new(RegexOptions { pattern, group, matches, tail })
+                };
+                if let Err(error) = regex(None) {
+                    // The crate's error is a picture of the pattern, with the reason below it.
+                    let words = match error {
+                        RewardError::Pattern { problem, .. } => problem,
+                        other => other.to_string(),
+                    };
+                    let reason = words.lines().last().unwrap_or_default();
+                    let reason = reason.trim().trim_start_matches("error: ");
+                    self.fail(
+                        &[&key("pattern")],
+                        format!("{} is no regular expression: {reason}", key("pattern")),
+                        "can't be used",
+                        "'single quotes' keep backslashes as they are",
+                    );
+                } else if let Some(group) = *group
+                    && regex(Some(RegexGroup::Number(group))).is_err()
+                {
+                    self.fail(
+                        &[&key("group")],
+                        format!("{} is {group}, which the pattern does not have", key("group")),
+                        "no such group",
+                        "0 is the whole match, 1 the group of the first opening bracket",
+                    );
+                }
+            }
+            RewardKind::Format {
+                think: false,
+                boxed: false,
+                answer_line: false,
+                nothing_after: false,
+            } => self.fail(
+                &[&key("kind")],
+                format!("[{place}] of kind \"format\" asks for nothing"),
+                "would mark nothing",
+                "set one of `think`, `boxed`, `answer_line` and `nothing_after` to true",
+            ),
+            RewardKind::Command { program, .. }
+                if program.first().is_some_and(String::is_empty) =>
+            {
+                self.fail(
+                    &[&key("program")],
+                    format!("{} begins with an empty text, expected a program", key("program")),
+                    "names no program",
+                    "write the program and its arguments, such as [\"python3\", \"judge.py\"]",
+                );
+            }
+            RewardKind::Model { scale, offset, .. }
+                if *scale <= 0.0 || !(scale + offset).is_finite() =>
+            {
+                self.fail(
+                    &[&key("scale"), place],
+                    format!(
+                        "{} is {scale:?} and {} is {offset:?}, expected a scale above 0 and a \
+                         finite sum of both",
+                        key("scale"),
+                        key("offset")
+                    ),
+                    "would not keep the order of the scores",
+                    "a score is multiplied by `scale`, and `offset` is added",
+                );
+            }
+            RewardKind::Weighted { parts } => {
+                for (index, part) in parts.iter().enumerate() {
+                    let place = format!("{place}.parts.{index}");
+                    if parts[..index].iter().any(|other| other.name == part.name) {
+                        self.fail(
+                            &[&format!("{place}.name")],
+                            format!("reward.parts has two parts named \"{}\"", part.name),
+                            "the second of that name",
+                            "every part has a metric of its own name: rename one of the two",
+                        );
+                    }
+                    if !Weighted::allows(&part.name) {
+                        self.fail(
+                            &[&format!("{place}.name")],
+                            format!(
+                                "reward.parts has a part named {:?}, expected a name without `/` that is neither \
+                                 `shaping` nor `credit`",
+                                part.name
+                            ),
+                            "the name of something else",
+                            "`/` marks a part of a part, and advantages have parts of these two names: rename it",
+                        );
+                    }
+                    self.reward_kind(&place, &part.kind);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn overlong(&mut self) {
+        let overlong = &self.recipe.reward.overlong;
+        let longest = self.recipe.rollout.max_completion_tokens;
+        if overlong.buffer > longest {
+            self.fail(
+                &["reward.overlong.buffer", "rollout.max_completion_tokens"],
+                format!(
+                    "reward.overlong.buffer is {}, expected at most rollout.max_completion_tokens \
+                     = {longest}",
+                    overlong.buffer
+                ),
+                "longer than a completion",
+                "the punishment grows over a completion's last `buffer` tokens: a quarter is usual",
+            );
+        } else if overlong.buffer == 0 && overlong.penalty > 0.0 {
+            self.fail(
+                &["reward.overlong.penalty", "reward.overlong.buffer"],
+                format!(
+                    "reward.overlong.penalty is {:?} with a buffer of 0, expected a longer buffer",
+                    overlong.penalty
+                ),
+                "would punish nothing",
+                &format!("add a buffer, such as `buffer = {}`", (longest / 4).max(1)),
+            );
+        }
+    }
+
+    /// Refuses keys that are set without effect, even if they have their defaults. A user who writes
+    /// `critic.kind = "head"` believes that there is a critic.
+    fn unused_keys(&mut self) {
+        for UnusedKey { key, switches, needs } in self.recipe.unused_keys() {
+            // A user who sets `sft.steps` to 0 wants the table to rest, most often for one run with --set.
+            let rests = key.starts_with("sft.") && self.find("sft.steps").is_some();
+            let name = match self.find(&key) {
+                None => continue,
+                Some(_) if rests => continue,
+                Some(value) if value.get_ref().is_table() => format!("[{key}]"),
+                Some(_) => key.clone(),
+            };
+            // --set knows no name for a key inside a list.
+            let settable = !key.split('.').any(|part| part.parse::<usize>().is_ok());
+            let by_set = if settable { format!(" (`--set {key}=` does)") } else { String::new() };
+            let remedy = format!("remove it{by_set}, or make that condition true");
+            let keys: Vec<&str> =
+                std::iter::once(key.as_str()).chain(switches.iter().copied()).collect();
+            self.fail(
+                &keys,
+                format!("{name} is set, expected only with {needs}"),
+                "would change nothing",
+                &remedy,
+            );
+        }
+    }
+
+    /// Refuses a decay without a step: the learning rate would rise until the end of the run.
+    fn schedule(&mut self) {
+        let Recipe { optim, train, .. } = self.recipe;
+        let steps = self.recipe.policy_steps();
+        if optim.schedule != Schedule::Constant && optim.warmup_steps >= steps {
+            self.fail(
+                &["optim.schedule", "optim.warmup_steps", "train.steps", "critic.warmup_steps"],
+                format!(
+                    "optim.schedule has no step to decay over: the learning rate rises for \
+                     optim.warmup_steps = {} of {steps} steps of the policy, and train.steps is {}",
+                    optim.warmup_steps, train.steps
+                ),
+                "would change nothing",
+                "lower optim.warmup_steps, or raise train.steps",
+            );
+        }
+    }
+
+    fn mini_batch(&mut self) {
+        let mini_batch = self.recipe.train.mini_batch;
+        let prompts = self.recipe.sampling.prompts_per_step;
+        let group = self.recipe.rollout.group_size;
+        let step = prompts.saturating_mul(group);
+        if mini_batch > step {
+            let by_default =
+                if self.find("train.mini_batch").is_some() { "" } else { " by default" };
+            self.fail(
+                &["train.mini_batch", "sampling.prompts_per_step", "rollout.group_size"],
+                format!(
+                    "train.mini_batch is {mini_batch}{by_default}, expected at most \
+                     prompts_per_step × group_size = {prompts} × {group} = {step}"
+                ),
+                "a step has fewer completions",
+                &format!("`mini_batch = {step}` under [train] makes one update of a step"),
+            );
+        }
+    }
+
+    fn adaptive(&mut self) {
+        if let Some(Adaptive { n_min, n_max, .. }) = self.recipe.train.adaptive
+            && n_min > n_max
+        {
+            self.fail(
+                &["train.adaptive.n_min", "train.adaptive.n_max"],
+                format!("train.adaptive.n_min is {n_min}, expected at most n_max = {n_max}"),
+                "the fewest are more than the most",
+                "raise `n_max` or lower `n_min`",
+            );
+        }
+    }
+
+    /// Checks the names of evaluation sets. They become names of metrics, and no two sets may share one.
+    fn eval_sets(&mut self) {
+        let sets = &self.recipe.eval.sets;
+        let fine = |name: &str| {
+            name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        };
+        let faults: Vec<(usize, String, &str)> = sets
+            .iter()
+            .enumerate()
+            .filter_map(|(index, set)| {
+                let name = &set.name;
+                if !fine(name) || ["train", "heldout", "initial"].contains(&name.as_str()) {
+                    let message = format!(
+                        "eval.sets has a set named {name:?}, expected letters, digits, -, _ and ., and none of \
+                         train, heldout and initial"
+                    );
+                    return Some((index, message, "no name for a metric"));
+                }
+                sets[..index].iter().any(|other| other.name == *name).then(|| {
+                    (index, format!("eval.sets has two sets named {name:?}"), "named once before")
+                })
+            })
+            .collect();
+        for (index, message, label) in faults {
+            self.fail(
+                &[&format!("eval.sets.{index}.name")],
+                message,
+                label,
+                "give it another name",
+            );
+        }
+    }
+
+    fn observe(&mut self) {
+        let phrases = &self.recipe.observe.phrases;
+        let lower: Vec<String> = phrases.iter().map(|phrase| phrase.to_lowercase()).collect();
+        let twice = (0..lower.len()).find(|&index| lower[..index].contains(&lower[index]));
+        if let Some(index) = twice {
+            self.fail(
+                &["observe.phrases"],
+                format!("observe.phrases has \"{}\" twice", phrases[index]),
+                "the same phrase, whatever its case",
+                "remove one of them",
+            );
+        }
+    }
+
+    /// Reports a problem. It blames the first of `keys` that stands in the text, with the value that it has there.
+    /// If all of them have their defaults, it blames the first of their tables that stands there.
+    fn fail(&mut self, keys: &[&str], message: String, label: &str, help: &str) {
+        let tables = keys.iter().filter_map(|key| Some(key.rsplit_once('.')?.0));
+        let places = keys.iter().copied().chain(tables);
+        let span = places.filter_map(|place| self.find(place)).map(Spanned::span).next();
+        self.problems.push(Problem {
+            label: if span.is_some() { label.into() } else { String::new() },
+            span: span.unwrap_or_default(),
+            keys: keys.iter().map(|key| key.split('.').map(str::to_owned).collect()).collect(),
+            message,
+            help: Some(help.to_owned()),
+        });
+    }
+
+    fn find(&self, key: &str) -> Option<&Spanned<DeValue<'_>>> {
+        let (tables, last) = key.rsplit_once('.').unwrap_or(("", key));
+        let mut table = self.document;
+        let mut names = tables.split('.').filter(|name| !name.is_empty()).peekable();
+        while let Some(name) = names.next() {
+            let mut value = table.get(name)?.get_ref();
+            if let (Some(items), Some(index)) = (value.as_array(), names.peek()) {
+                value = items.get(index.parse::<usize>().ok()?)?.get_ref();
+                names.next();
+            }
+            table = value.as_table()?;
+        }
+        table.get(last)
+    }
+}

@@ -1,0 +1,75 @@
+//! Checks of the settings of inference servers, and of the importance range.
+
+use super::Checks;
+
+impl Checks<'_> {
+    /// Checks that the range of importance goes from below 1 to above 1.
+    pub(super) fn importance(&mut self) {
+        if let Some([low, high]) = self.recipe.loss.tis_mask
+            && !((0.0..1.0).contains(&low) && high > 1.0 && high.is_finite())
+        {
+            self.fail(
+                &["loss.tis_mask"],
+                format!(
+                    "loss.tis_mask is [{low:?}, {high:?}], expected a number from 0 to \
+                     below 1, and a number above 1"
+                ),
+                "would leave out completions that both policies write alike",
+                "[0.5, 2.0] leaves out completions whose tokens are on average less than half or \
+                 more than twice as likely",
+            );
+        }
+    }
+
+    /// Checks the settings that inference servers need.
+    pub(super) fn engine(&mut self) {
+        let rollout = &self.recipe.rollout;
+        let engine = &rollout.engine;
+        if !engine.is_remote() {
+            return;
+        }
+        if engine.servers.is_empty() {
+            self.fail(
+                &["rollout.engine.servers", "rollout.engine"],
+                "rollout.engine has no servers, expected at least one address".into(),
+                "nobody to ask",
+                "add `servers = [\"http://127.0.0.1:8000\"]`, or remove rollout.engine",
+            );
+        }
+        let one = |text: &str| engine.servers.iter().filter(|it| it.as_str() == text).count() == 1;
+        if let Some(twice) = engine.servers.iter().find(|server| !one(server)) {
+            self.fail(
+                &["rollout.engine.servers"],
+                format!("rollout.engine.servers has {twice} twice"),
+                "named once before",
+                "name each server once; rollout.max_sequences says how many completions each \
+                 samples at once",
+            );
+        }
+        // The log-probabilities that come with the tokens would belong to another distribution than the trainer's.
+        if rollout.top_p < 1.0 || rollout.top_k > 0 {
+            let (key, value) = match rollout.top_k {
+                0 => ("rollout.top_p", format!("{:?}", rollout.top_p)),
+                top_k => ("rollout.top_k", top_k.to_string()),
+            };
+            self.fail(
+                &[key, "rollout.engine"],
+                format!(
+                    "{key} is {value}, expected no such limit with the servers of rollout.engine"
+                ),
+                "cuts the distribution that is trained on",
+                "remove it: servers that draw from a part of the vocabulary give other \
+                 log-probabilities than the trainer computes",
+            );
+        }
+        if self.recipe.model.path.is_none() {
+            self.fail(
+                &["rollout.engine", "model.new"],
+                "rollout.engine is set for a new model, expected a model with a `path`".into(),
+                "no server can begin with it",
+                "first make a checkpoint of the new model, in a run with train.steps = 1 and \
+                 optim.lr = 0.0 and without servers; servers and a recipe can begin with it",
+            );
+        }
+    }
+}

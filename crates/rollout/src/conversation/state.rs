@@ -1,0 +1,147 @@
+//! One conversation of the policy with an environment.
+
+use firebrick_core::{
+    Completion, Detokenizer, Ended, EnvironmentFailed, Episode, FinishReason, Outcome, Reply,
+};
+
+use super::{Renderer, Turns};
+use crate::{RolloutError, Sampling};
+
+/// A completion on its way, with its episode.
+#[derive(Default)]
+pub(super) struct Conversation {
+    pub(super) completion: Completion,
+    pub(super) outcome: Outcome,
+    /// The episode. It is absent before the first reply, while a reply is awaited, and when the conversation
+    /// is over.
+    pub(super) episode: Option<Box<dyn Episode>>,
+    /// True once the episode has begun.
+    pub(super) begun: bool,
+    /// True if the environment had no room for the last words.
+    pub(super) again: bool,
+    /// The policy's words that have no reply.
+    pub(super) action: String,
+    /// True if the last turn was cut off because the policy may write no more.
+    cut: bool,
+}
+
+/// The way on after a reply.
+pub(super) enum Next {
+    /// The policy has another turn.
+    Speak,
+    /// The environment is asked again later, with the same words.
+    AskAgain,
+    /// The conversation is over.
+    End,
+}
+
+impl Conversation {
+    /// Appends a turn of a policy that writes as `sampling` says. A stop token that ended the turn does not
+    /// belong to its words. A turn that did not stop was cut off if it has less than `whole` tokens, or the
+    /// policy has written as many as it may.
+    pub(super) fn act(
+        &mut self,
+        turn: Completion,
+        sampling: &Sampling,
+        whole: usize,
+        detokenizer: &dyn Detokenizer,
+    ) {
+        let Completion { tokens, logprobs, policy_version, finish, .. } = turn;
+        let ended = tokens.last().is_some_and(|last| sampling.stop.contains(last));
+        self.action = detokenizer.detokenize(&tokens[..tokens.len() - usize::from(ended)]);
+        let completion = &mut self.completion;
+        completion.policy_version = match self.outcome.turns {
+            0 => policy_version,
+            _ => completion.policy_version.min(policy_version),
+        };
+        completion.write(&tokens, &logprobs);
+        completion.text += &self.action;
+        completion.finish = finish;
+        let no_more = completion.count() >= sampling.max_completion_tokens;
+        self.cut = finish == FinishReason::Length && (no_more || tokens.len() < whole);
+        self.outcome.turns += 1;
+    }
+
+    /// Takes up the reply to the last turn, whose words were `action`. The policy may write `most` tokens in
+    /// all.
+    ///
+    /// # Errors
+    /// When the environment can answer nobody any more.
+    pub(super) fn observe(
+        &mut self,
+        action: String,
+        reply: Result<Reply, EnvironmentFailed>,
+        most: usize,
+        turns: &Turns,
+        renderer: &dyn Renderer,
+    ) -> Result<Next, RolloutError> {
+        let Reply { observation, reward, over } = match reply {
+            Ok(reply) => reply,
+            Err(EnvironmentFailed::Busy(_)) => {
+                (self.action, self.again) = (action, true);
+                return Ok(Next::AskAgain);
+            }
+            Err(EnvironmentFailed::Episode(why)) => return Ok(self.fail(why)),
+            Err(failed) => return Err(RolloutError::Environment(failed)),
+        };
+        self.again = false;
+        if let Some(reward) = reward {
+            let sum = self.outcome.reward.unwrap_or(0.0) + reward;
+            if !sum.is_finite() {
+                return Ok(self.fail(format!(
+                    "the environment's rewards add up to {sum}, expected a finite number"
+                )));
+            }
+            self.outcome.reward = Some(sum);
+        }
+        let last = self.completion.tokens.last().copied();
+        let ended = last.filter(|_| self.completion.finish == FinishReason::Stop);
+        let limit = match () {
+            () if over => Some(Ended::Over),
+            () if self.outcome.turns >= turns.max_turns => Some(Ended::Turns),
+            () if self.completion.count() >= most => Some(Ended::Tokens),
+            () => None,
+        };
+        if let Some(ended) = limit {
+            self.close(ended, &observation);
+            let stopped = over && !self.cut;
+            self.completion.finish =
+                if stopped { FinishReason::Stop } else { FinishReason::Length };
+            return Ok(Next::End);
+        }
+        self.completion.finish = FinishReason::Length;
+        let before = self.completion.tokens.len() - self.completion.count();
+        let left = turns.max_observation_tokens.saturating_sub(before);
+        let tokens = match renderer.tokens_up_to(&observation, ended, left) {
+            Ok(tokens) => tokens,
+            Err(why) => return Ok(self.fail(why)),
+        };
+        if tokens.len() > left {
+            self.close(Ended::Observation, &observation);
+            return Ok(Next::End);
+        }
+        self.completion.observe(&tokens);
+        for part in [renderer.between(), &observation, renderer.between()] {
+            self.completion.text += part;
+        }
+        Ok(Next::Speak)
+    }
+
+    /// Gives the completion of a conversation that is over.
+    pub(super) fn ended(self) -> Completion {
+        let mut completion = self.completion;
+        completion.outcome = Some(self.outcome);
+        completion
+    }
+
+    /// Notes the end, and the words that the policy does not read any more.
+    fn close(&mut self, ended: Ended, observation: &str) {
+        self.outcome.ended = ended;
+        self.outcome.closing = observation.chars().take(Outcome::CLOSING).collect();
+    }
+
+    fn fail(&mut self, why: String) -> Next {
+        (self.outcome.failure, self.outcome.ended) = (why, Ended::Failed);
+        Next::End
+    }
+}
