@@ -546,6 +546,11 @@ pub enum ConfigError {
 /// Typed access to the fields of a `config.json`.
 pub(crate) struct Fields<'a>(pub(crate) &'a Map<String, Value>);
 
+/// Tells whether a number is still one in float32, and not 0 or infinite.
+pub(crate) fn is_in_float32(number: f64) -> bool {
+    number == 0.0 || (number as f32).is_normal()
+}
+
 impl Fields<'_> {
     pub(crate) fn size(&self, field: &str) -> Result<usize, ConfigError> {
         self.typed(field, "a whole number", |value| value.as_u64().map(|size| size as usize))
@@ -554,9 +559,8 @@ impl Fields<'_> {
     /// Reads a number that is one in float32 as well, in which models compute: 1e300 would be infinite there.
     pub(crate) fn number(&self, field: &str) -> Result<f64, ConfigError> {
         let expected = "a number that float32 has, 0 or from 1.2e-38 to 3.4e38 in size";
-        let narrow = |number: &f64| *number == 0.0 || (*number as f32).is_normal();
         self.typed(field, "a number", Value::as_f64)?;
-        self.typed(field, expected, |value| value.as_f64().filter(narrow))
+        self.typed(field, expected, |value| value.as_f64().filter(|number| is_in_float32(*number)))
     }
 
     pub(crate) fn text(&self, field: &str) -> Result<&str, ConfigError> {

@@ -8,7 +8,11 @@ use std::f64::consts::TAU;
 use firebrick_kernels::RopeFrequencies;
 use serde_json::{Map, Value, json};
 
-use crate::{ConfigError, config::Fields, layout::not_implemented};
+use crate::{
+    ConfigError,
+    config::{Fields, is_in_float32},
+    layout::not_implemented,
+};
 
 /// A rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
@@ -486,10 +490,11 @@ fn nonzero_or(fields: &Fields, field: &str, default: f64) -> Result<f64, ConfigE
 
 fn numbers(fields: &Fields, field: &str) -> Result<Vec<f64>, ConfigError> {
     let list = fields.0.get(field);
-    let numbers = list.and_then(Value::as_array).map(|list| list.iter().map(Value::as_f64));
+    let number = |value: &Value| value.as_f64().filter(|number| is_in_float32(*number));
+    let numbers = list.and_then(Value::as_array).map(|list| list.iter().map(number));
     numbers.and_then(Iterator::collect).ok_or_else(|| ConfigError::Field {
         field: field.into(),
-        expected: "a list of numbers",
+        expected: "a list of numbers that float32 has",
         came: list.map_or("missing".into(), Value::to_string),
     })
 }

@@ -108,7 +108,7 @@ job() (
         # Launches that are recorded and replayed have rules of their own: while they are recorded, no thread may
         # take memory or wait.
         train)
-            arguments=(train quickstart --set rollout.graphs=true --set warmup.steps=2 --set warmup.every=1
+            arguments=(train quickstart --set rollout.graphs=true --set sft.steps=2 --set sft.every=1
                 --set sampling.dynamic=off --set sampling.prompts_per_step=16 --set train.mini_batch=64
                 --set train.steps=2 --set eval.prompts=20)
             ;;

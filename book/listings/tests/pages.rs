@@ -99,6 +99,10 @@ fn every_page_with_rust_is_compiled() {
 fn the_glossary_names_keys_that_exist() {
     let keys = Options::new().keys();
     let text = fs::read_to_string(repository().join("book/src/glossary.md")).unwrap();
+    // The names of the code are no keys.
+    let (words, rest) = text.split_once("## Names in the code").unwrap();
+    let (_, elsewhere) = rest.split_once("## Names in other programs").unwrap();
+    let text = [words, elsewhere].concat();
     let mut named = 0;
     for row in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| ---")) {
         // The key is in the second column. A value may follow it.

@@ -96,6 +96,25 @@ fn questions_that_are_trained_on_and_evaluated_on_are_told() {
     assert!((outcome.stdout + &outcome.stderr).contains(told), "{told}");
 }
 
+#[test]
+fn a_run_is_not_resumed_on_other_references() {
+    let place = Place::new();
+    place.fixture("qwen2-f32", "qwen2");
+    let rows = |answer: u32| -> Vec<String> {
+        let row = |row| format!("{{\"prompt\": \"What is {row}?\", \"answer\": {}}}", row + answer);
+        (0..5).map(row).collect()
+    };
+    let first = rows(0);
+    run(&place, &first.iter().map(String::as_str).collect::<Vec<_>>());
+    let resume = ["train", "recipe.toml", "--set", "train.steps=2", "--resume"];
+    place.write("rows.jsonl", rows(1).join("\n"));
+    let outcome = place.run(&resume);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("other prompts"), "{}", outcome.stderr);
+    place.write("rows.jsonl", first.join("\n"));
+    place.succeed(&resume);
+}
+
 /// A tokenizer that splits words by dice would give a prompt other tokens in each process.
 #[test]
 fn dice_in_a_tokenizer_are_switched_off_and_told() {

@@ -150,7 +150,7 @@ fn a_resumed_run_remembers() {
     std::fs::remove_file(place.path(memory)).unwrap();
     let outcome = run(&place, "variance-stopped", &resume);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    assert!(outcome.said().contains("is missing: state.json next to it expects a memory of 20"));
+    assert!(outcome.said().contains("is missing: state.json next to it expects a history of 20"));
     succeed(&place, "short", &["train.steps=1", VARIANCE]);
     let short = "runs/short/checkpoints/step-000001/trainer/prompts.safetensors";
     std::fs::copy(place.path(short), place.path(memory)).unwrap();

@@ -150,8 +150,8 @@ pub fn keep_panics_quiet() {
 /// The number of guards at work, on any thread.
 static GUARDS: AtomicUsize = AtomicUsize::new(0);
 
-/// The place of the latest panic. If two threads panic at once, a guard may get the other's place. A program that
-/// computes on one thread has no such trouble.
+/// The place of the latest panic. If several threads guard at once, a failure may get another's place, or none: it is
+/// a hint for a person, and nothing is decided by it beyond whose fault it is called.
 static PLACE: Mutex<Option<String>> = Mutex::new(None);
 
 fn place() -> std::sync::MutexGuard<'static, Option<String>> {

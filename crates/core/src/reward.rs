@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::{Completion, Group, Prompt};
+use crate::{Completion, Group, Prompt, guard};
 
 /// Scores one completion against its prompt's reference.
 ///
@@ -39,12 +39,18 @@ pub trait Verifier: Send + Sync {
     fn cancel(&self) {}
 }
 
-/// Asks `verifier` about each completion by itself, on every core.
+/// Asks `verifier` about each completion by itself, on every core. A verifier that panics has failed, and gives
+/// [`Verdict::Error`] with its words: nobody knows what that completion is worth, and the others have their verdicts.
 pub fn score_each<V: Verifier + ?Sized>(
     verifier: &V,
     asked: &[(&Prompt, &Completion)],
 ) -> Vec<Score> {
-    asked.par_iter().map(|(prompt, completion)| verifier.score(prompt, completion)).collect()
+    let score = |(prompt, completion): &(&Prompt, &Completion)| {
+        guard(|| verifier.score(prompt, completion)).unwrap_or_else(|panic| {
+            Score::partial(Verdict::Error, 0.0, format!("the verifier panicked: {panic}"))
+        })
+    };
+    asked.par_iter().map(score).collect()
 }
 
 /// The reason why a verifier can judge no more, in a sentence: its program died for good, or its server is gone.
@@ -195,5 +201,30 @@ pub trait RewardShaper: Send + Sync {
 impl<T: RewardShaper + ?Sized> RewardShaper for Box<T> {
     fn shape(&self, group: &Group, rewards: &mut [Reward]) {
         (**self).shape(group, rewards);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a completion's first letter, which an empty one does not have.
+    struct Hasty;
+
+    impl Verifier for Hasty {
+        fn score(&self, _: &Prompt, completion: &Completion) -> Score {
+            Score::right(&completion.text[..1])
+        }
+    }
+
+    #[test]
+    fn a_verifier_that_panics_has_no_verdict_and_the_others_have_theirs() {
+        let prompt = Prompt::default();
+        let completions = ["a", "", "\u{b2}", "b"].map(Completion::of_text);
+        let asked: Vec<_> = completions.iter().map(|completion| (&prompt, completion)).collect();
+        let scores = score_each(&Hasty, &asked);
+        let verdicts: Vec<Verdict> = scores.iter().map(|score| score.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Right, Verdict::Error, Verdict::Error, Verdict::Right]);
+        assert!(scores[1].extracted.contains("the verifier panicked"), "{:?}", scores[1]);
     }
 }

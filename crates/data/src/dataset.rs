@@ -1,7 +1,6 @@
 //! Data sets on this machine: their files, and the problems that are read from them.
 
 use std::{
-    collections::HashSet,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -17,8 +16,19 @@ use crate::{
 /// The levels of folders inside folders that are looked into. The Hub's data sets have two.
 const DEPTH: usize = 32;
 
+/// The most folders that are looked into. Links may make many of few.
+const FOLDERS: usize = 1 << 14;
+
 /// The bytes that a Parquet file begins with.
 const PARQUET: &[u8; 4] = b"PAR1";
+
+/// The bytes that packed files begin with, whatever they are called, and the endings that they should have.
+const PACKED: [(&[u8], &str); 4] = [
+    (&[0x1f, 0x8b], "gz"),
+    (b"PK\x03\x04", "zip"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "zst"),
+    (b"BZh", "bz2"),
+];
 
 /// The endings of data files that people have, and that are not read.
 const OTHERS: [&str; 11] =
@@ -39,8 +49,7 @@ pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataErro
     }
     let mut found = Found::default();
     found.walk(path, "", DEPTH).map_err(read)?;
-    if let Some(deeper) = found.deeper {
-        let problem = format!("{deeper} in it is {DEPTH} folders deep; name a folder below");
+    if let Some(problem) = found.beyond {
         return Err(refused(problem));
     }
     found.files.sort_unstable();
@@ -55,7 +64,11 @@ pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataErro
             (0, _) => return Err(refused("it has no .parquet or .jsonl file".into())),
             (_, splits) if splits.len() > 1 => {
                 let splits = splits.join(", ");
-                return Err(refused(format!("it has several splits ({splits}): name one of them")));
+                let problem = format!(
+                    "it has several splits ({splits}): name one of them, with data.split for training rows and \
+                     data.heldout_split for held-out rows"
+                );
+                return Err(refused(problem));
             }
             _ => data,
         }
@@ -110,10 +123,19 @@ pub fn read_problems(
         }
         collector.add(Problem::from_row(&row, id, columns)?);
     }
-    match (columns, files.first()) {
-        (None, Some(path)) => Err(DataError::NoRows { path: path.clone() }),
-        _ => Ok(collector.finish()),
+    if let (None, Some(path)) = (&columns, files.first()) {
+        return Err(DataError::NoRows { path: path.clone() });
     }
+    let set = collector.finish();
+    if set.problems.is_empty()
+        && let (Some(path), Some(note)) = (files.first(), &set.note)
+    {
+        return Err(DataError::Folder {
+            path: path.clone(),
+            problem: format!("no row is left: {note}"),
+        });
+    }
+    Ok(set)
 }
 
 /// Reads the rows of a file. The file's name or its beginning tells its kind.
@@ -126,19 +148,24 @@ fn rows(path: &Path) -> Box<dyn Iterator<Item = Result<Row, DataError>>> {
 
 fn open(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Row, DataError>>>, DataError> {
     let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    if extension == "parquet" || begins_with(path, PARQUET) {
-        Ok(Box::new(ParquetRows::open(path)?))
-    } else if OTHERS.contains(&extension.as_str()) {
+    let start = beginning(path);
+    if extension == "parquet" || start == *PARQUET {
+        return Ok(Box::new(ParquetRows::open(path)?));
+    }
+    let packed = PACKED.iter().find(|(bytes, _)| start.starts_with(bytes));
+    let extension = packed.map_or(extension, |(_, extension)| (*extension).to_owned());
+    if OTHERS.contains(&extension.as_str()) {
         Err(DataError::Kind { path: path.to_owned(), extension })
     } else {
         Ok(Box::new(JsonlRows::open(path)?))
     }
 }
 
-fn begins_with(path: &Path, bytes: &[u8; 4]) -> bool {
+/// Returns the first four bytes of a file, or zeros if it has fewer.
+fn beginning(path: &Path) -> [u8; 4] {
     let mut start = [0; 4];
     let read = folder::open(path).and_then(|mut file| io::Read::read_exact(&mut file, &mut start));
-    read.is_ok() && start == *bytes
+    if read.is_ok() { start } else { [0; 4] }
 }
 
 /// What lies below a folder. Hidden files and folders are passed over.
@@ -146,17 +173,29 @@ fn begins_with(path: &Path, bytes: &[u8; 4]) -> bool {
 struct Found {
     /// The files, as paths from the folder with `/`.
     files: Vec<String>,
-    /// The folders that were looked into. A link may lead back to one of them.
-    seen: HashSet<PathBuf>,
-    /// A folder that is too deep to be looked into.
-    deeper: Option<String>,
+    /// The folders that lead to the one that is looked into. A link may lead back to one of them.
+    above: Vec<PathBuf>,
+    /// The number of folders that were looked into.
+    folders: usize,
+    /// The reason why not all was looked into, if there is one.
+    beyond: Option<String>,
 }
 
 impl Found {
     fn walk(&mut self, folder: &Path, prefix: &str, depth: usize) -> io::Result<()> {
-        if !self.seen.insert(folder.canonicalize()?) {
+        let real = folder.canonicalize()?;
+        if self.above.contains(&real) || self.beyond.is_some() {
             return Ok(());
         }
+        self.folders += 1;
+        if depth == 0 || self.folders > FOLDERS {
+            self.beyond = Some(format!(
+                "{prefix} in it is {DEPTH} folders deep, or there are more than {FOLDERS}; name a folder below"
+            ));
+            return Ok(());
+        }
+
+        self.above.push(real);
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -164,14 +203,13 @@ impl Found {
                 continue;
             }
             // This follows symbolic links, which the cache of the Hub is made of.
-            if !fs::metadata(entry.path())?.is_dir() {
-                self.files.push(format!("{prefix}{name}"));
-            } else if depth > 0 {
+            if fs::metadata(entry.path())?.is_dir() {
                 self.walk(&entry.path(), &format!("{prefix}{name}/"), depth - 1)?;
             } else {
-                self.deeper.get_or_insert(format!("{prefix}{name}"));
+                self.files.push(format!("{prefix}{name}"));
             }
         }
+        self.above.pop();
         Ok(())
     }
 }
@@ -208,7 +246,7 @@ mod tests {
         write("test.jsonl", "{\"prompt\": \"d\", \"answer\": 4}\n");
         let mixed = data_set_files(folder.path(), &part("")).unwrap_err().to_string();
         assert!(
-            mixed.ends_with("it has several splits (test, train): name one of them"),
+            mixed.contains("it has several splits (test, train): name one of them, with"),
             "{mixed}"
         );
         let test = data_set_files(folder.path(), &part("test")).unwrap();
@@ -218,20 +256,20 @@ mod tests {
     }
 
     #[test]
-    fn a_file_lies_as_deep_as_it_likes_or_the_folder_is_refused() {
+    fn a_folder_is_looked_into_whole_or_refused() {
         let folder = tempfile::tempdir().unwrap();
         let mut path = folder.path().to_owned();
         for depth in 1..=34 {
             path.push("below");
             fs::create_dir(&path).unwrap();
-            if depth == 32 {
+            if depth == 31 {
                 fs::write(path.join("rows.jsonl"), "{}").unwrap();
                 let found = data_set_files(folder.path(), &part("")).unwrap();
                 assert_eq!(found, [path.join("rows.jsonl")]);
             }
         }
         let error = data_set_files(folder.path(), &part("")).unwrap_err().to_string();
-        assert!(error.contains("in it is 32 folders deep; name a folder below"), "{error}");
+        assert!(error.contains("in it is 32 folders deep, or there are more"), "{error}");
 
         // A link back up is no further folder.
         #[cfg(unix)]
@@ -242,6 +280,13 @@ mod tests {
             std::os::unix::fs::symlink(folder.path(), below.join("up")).unwrap();
             let found = data_set_files(folder.path(), &part("")).unwrap();
             assert_eq!(found, [below.join("rows.jsonl")]);
+
+            // A link to a folder beside it is one more name of that folder.
+            fs::remove_file(below.join("up")).unwrap();
+            std::os::unix::fs::symlink(&below, folder.path().join("again")).unwrap();
+            let found = data_set_files(folder.path(), &part("")).unwrap();
+            let again = folder.path().join("again/rows.jsonl");
+            assert_eq!(found, [again, below.join("rows.jsonl")]);
         }
     }
 

@@ -3,7 +3,10 @@
 use firebrick_core::TokenId;
 use serde_json::{Map, Value, json};
 
-use crate::{ChatTemplate, DataError, Question, Tokenizer};
+use crate::{ChatTemplate, DataError, Question, Tokenizer, tokens_up_to};
+
+/// The bytes of a question that is looked at before its chat template is asked.
+const LONG: usize = 1 << 20;
 
 /// The stand-in for the policy's words in a conversation.
 const SPOKEN: &str = "FIREBRICK_SPOKEN";
@@ -47,8 +50,8 @@ impl PromptFormat {
         let Some(template) = &self.chat else {
             return match question {
                 Question::Messages(_) => error(
-                    "a prompt that is a list of messages needs a chat template, and there is none: \
-                     take an instruct model and data.template = \"auto\", or a data set of plain texts",
+                    "a prompt that is a list of messages needs a chat template, and none is used: set \
+                     data.template = \"auto\" with a model that has one, or take a data set of plain texts",
                 ),
                 Question::Text(_) if self.system.is_some() => error(
                     "a system message needs a chat template, and there is none: put the message into \
@@ -66,13 +69,33 @@ impl PromptFormat {
         }
     }
 
-    /// Makes the tokens of a prompt's text.
+    /// Makes the text of a prompt and its tokens. If they are more than `most`, only as many are made as it takes to
+    /// see that, and the text may be empty.
     ///
     /// # Errors
-    /// Fails as [`Tokenizer::encode`] does.
-    pub fn tokens(&self, text: &str, tokenizer: &Tokenizer) -> Result<Vec<TokenId>, DataError> {
+    /// Fails as [`PromptFormat::render`] and [`Tokenizer::encode`] do.
+    pub fn encode_up_to(
+        &self,
+        question: &Question,
+        tokenizer: &Tokenizer,
+        most: usize,
+    ) -> Result<(String, Vec<TokenId>), DataError> {
+        // A template has bounds of its own. A long question is looked at by itself before it meets them.
+        if question.texts().map(str::len).sum::<usize>() > LONG {
+            let mut tokens = Vec::new();
+            for text in question.texts() {
+                tokens.extend(tokens_up_to(text, most, |text| tokenizer.encode(text, false))?);
+                if tokens.len() > most {
+                    return Ok((String::new(), tokens));
+                }
+            }
+        }
+
+        let text = self.render(question)?;
         // A chat template has written the special tokens already.
-        tokenizer.encode(text, self.chat.is_none())
+        let special = self.chat.is_none();
+        let tokens = tokens_up_to(&text, most, |text| tokenizer.encode(text, special))?;
+        Ok((text, tokens))
     }
 
     /// Says what to do about a question that the chat template does not take.

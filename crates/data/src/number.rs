@@ -43,11 +43,27 @@ pub(crate) fn answer(value: &Value) -> Option<String> {
 /// # Errors
 /// Fails as `serde_json` does.
 pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
-    let value = serde_json::from_slice(json)?;
+    let plain = serde_json::from_slice(json);
+
+    // A number beyond f64 is the one error that is none here.
+    let beyond = |error: &serde_json::Error| error.to_string().starts_with("number out of range");
+    if plain.as_ref().is_err_and(|error| !beyond(error)) {
+        return plain;
+    }
     match with_texts(json) {
         Some(json) => serde_json::from_slice(&json),
-        None => Ok(value),
+        None => plain,
     }
+}
+
+/// Tells whether a text is a number as JSON spells it, of any size.
+fn is_number(text: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let mantissa = mantissa.strip_prefix('-').unwrap_or(mantissa);
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, "0"));
+    let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    digits(whole) && digits(fraction) && digits(exponent)
 }
 
 /// Writes valid JSON again, with the text of every number that `serde_json` would change. Returns `None` if there is
@@ -109,7 +125,7 @@ pub(crate) fn spelt(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::Number(number) => Some(number.to_string().into()),
         Value::Object(object) if object.len() == 1 => {
-            object.get(KEY)?.as_str().filter(|text| text.parse::<Number>().is_ok()).map(Cow::from)
+            object.get(KEY)?.as_str().filter(|text| is_number(text)).map(Cow::from)
         }
         _ => None,
     }
@@ -157,7 +173,7 @@ pub(crate) fn to_json(value: &Value) -> String {
     let mut written = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         match part.split_once("\"}") {
-            Some((number, rest)) if number.parse::<Number>().is_ok() => {
+            Some((number, rest)) if is_number(number) => {
                 written.extend([number, rest]);
             }
             _ => written.extend([open.as_str(), part]),
@@ -258,6 +274,16 @@ mod tests {
         assert_eq!(to_json(&value), json);
         assert_eq!(value["a"][0], 1);
         assert_eq!(value["a"][3], "1.50 \" 2.50");
+        // Neither is a number too large for an f64, whose digits are kept.
+        for spelt in [&"9".repeat(400), "-1e400", "1.5E+999999"] {
+            let json = format!("[{spelt},1]");
+            let value: Value = parse(json.as_bytes()).unwrap();
+            assert_eq!(to_json(&value), json);
+            assert_eq!(super::spelt(&value[0]).unwrap(), *spelt);
+        }
+        for broken in ["[1e400", "[1e]", "[01]", "[1e400,]"] {
+            assert!(parse::<Value>(broken.as_bytes()).is_err(), "{broken}");
+        }
         // Nobody can smuggle anything in under the key.
         for other in [
             "{\"$firebrick_data::number\":\"1}, {\"}",

@@ -2,13 +2,10 @@
 
 use std::fmt;
 
-use firebrick_core::{Prompt, SftExample, TokenId};
+use firebrick_core::{Prompt, SftExample};
 use rayon::prelude::*;
 
-use crate::{DataError, Problem, PromptFormat, Question, Tokenizer, number, tokens_up_to};
-
-/// The bytes of a question that is looked at before its chat template is asked. The templates' own bounds are above.
-const LONG: usize = 1 << 20;
+use crate::{DataError, Problem, PromptFormat, Tokenizer, number, tokens_up_to};
 
 /// The preparation of problems. It turns them into tokens, in parallel.
 #[derive(Clone, Copy)]
@@ -19,6 +16,8 @@ pub struct Preparation<'a> {
     pub format: &'a PromptFormat,
     /// The most tokens of a prompt. Longer prompts are dropped, because the policy could not read them whole.
     pub max_prompt_tokens: usize,
+    /// The most tokens of an SFT example, prompt and completion together. Longer ones are dropped.
+    pub max_tokens: usize,
     /// True if prompts keep the messages that they were made from.
     pub keep_messages: bool,
 }
@@ -26,7 +25,14 @@ pub struct Preparation<'a> {
 impl<'a> Preparation<'a> {
     /// Makes a preparation without a limit on length.
     pub fn new(tokenizer: &'a Tokenizer, format: &'a PromptFormat) -> Self {
-        Preparation { tokenizer, format, max_prompt_tokens: usize::MAX, keep_messages: false }
+        let most = usize::MAX;
+        Preparation {
+            tokenizer,
+            format,
+            max_prompt_tokens: most,
+            max_tokens: most,
+            keep_messages: false,
+        }
     }
 
     /// Returns the prompts of the problems that can be used, in the same order, and a report on all problems.
@@ -40,23 +46,34 @@ impl<'a> Preparation<'a> {
         self.unless_empty(prompts, report)
     }
 
-    /// Returns the examples that SFT imitates: the prompts of the problems that are short
-    /// enough, with the tokens of their solutions.
+    /// Returns the examples that SFT imitates, each with its prompt: the prompts of the problems that are short enough,
+    /// with the tokens of their solutions.
     ///
     /// # Errors
     /// Fails as [`Preparation::prompts`] does.
     pub fn sft_examples(
         &self,
         problems: &[Problem],
-    ) -> Result<(Vec<SftExample>, PromptReport), DataError> {
+    ) -> Result<(Vec<(SftExample, Prompt)>, PromptReport), DataError> {
         let mut report = PromptReport { read: problems.len(), ..PromptReport::default() };
         let mut examples = self.each(problems, |problem| {
-            let prompt = self.prompt(problem)?.tokens;
-            let mut completion = self.tokenizer.encode(problem.solution(), false)?;
+            let prompt = self.prompt(problem)?;
+            let tokens = prompt.tokens.clone();
+            let room = self.max_tokens.saturating_sub(tokens.len());
+            if tokens.len() > self.max_prompt_tokens || room == 0 {
+                return Ok((SftExample::new(tokens, Vec::new()), prompt));
+            }
+            let mut completion =
+                tokens_up_to(problem.solution(), room, |text| self.tokenizer.encode(text, false))?;
             completion.push(self.tokenizer.eos());
-            Ok(SftExample::new(prompt, completion))
+            Ok((SftExample::new(tokens, completion), prompt))
         })?;
-        examples.retain(|example| self.fits(example.prompt.len(), &mut report));
+        examples.retain(|(example, _)| {
+            // An example that is too long as a whole counts as a prompt that is.
+            let tokens = example.prompt.len().saturating_add(example.completion.len());
+            let counted = if tokens > self.max_tokens { usize::MAX } else { example.prompt.len() };
+            self.fits(counted, &mut report)
+        });
         self.unless_empty(examples, report)
     }
 
@@ -103,13 +120,8 @@ impl<'a> Preparation<'a> {
 
     // ANCHOR: tour
     fn prompt(&self, problem: &Problem) -> Result<Prompt, DataError> {
-        if let Some(tokens) = self.far_too_many(&problem.question)? {
-            return Ok(Prompt { tokens, ..Prompt::default() });
-        }
-        let text = self.format.render(&problem.question)?;
-        let tokens = tokens_up_to(&text, self.max_prompt_tokens, |text| {
-            self.format.tokens(text, self.tokenizer)
-        })?;
+        let (text, tokens) =
+            self.format.encode_up_to(&problem.question, self.tokenizer, self.max_prompt_tokens)?;
         let messages = if self.keep_messages {
             number::to_json(&self.format.messages(&problem.question))
         } else {
@@ -122,28 +134,15 @@ impl<'a> Preparation<'a> {
     }
     // ANCHOR_END: tour
 
-    /// Returns the first tokens of a question that is so long that a chat template might refuse it, if they are too
-    /// many by themselves.
-    fn far_too_many(&self, question: &Question) -> Result<Option<Vec<TokenId>>, DataError> {
-        let encode = |text: &str| self.tokenizer.encode(text, false);
-        for text in question.texts().filter(|text| text.len() > LONG) {
-            let tokens = tokens_up_to(text, self.max_prompt_tokens, encode)?;
-            if tokens.len() > self.max_prompt_tokens {
-                return Ok(Some(tokens));
-            }
-        }
-        Ok(None)
-    }
-
     /// Tells whether a prompt of that many tokens is kept, and counts it in the report.
     fn fits(&self, tokens: usize, report: &mut PromptReport) -> bool {
         let count = match tokens {
             0 => &mut report.empty,
-            _ if tokens > self.max_prompt_tokens => &mut report.too_long,
+            _ if tokens > self.max_prompt_tokens || tokens == usize::MAX => &mut report.too_long,
             _ => &mut report.kept,
         };
         *count += 1;
-        (1..=self.max_prompt_tokens).contains(&tokens)
+        (1..=self.max_prompt_tokens).contains(&tokens) && tokens < usize::MAX
     }
 
     fn unless_empty<T>(
@@ -196,6 +195,7 @@ impl fmt::Display for PromptReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Question;
 
     fn problems(texts: &[(&str, &str)]) -> Vec<Problem> {
         texts
@@ -228,6 +228,23 @@ mod tests {
             "no prompt is left to train on (0 of 4 prompts kept, 3 too long, 1 empty); raise \
              `max_prompt_tokens`, now 3, or check the data"
         );
+    }
+
+    #[test]
+    fn an_example_that_no_context_holds_is_dropped_before_it_is_encoded_whole() {
+        let tokenizer = Tokenizer::characters("0123456789+=").unwrap();
+        let format = PromptFormat::default();
+        let mut preparation = Preparation::new(&tokenizer, &format);
+        (preparation.max_prompt_tokens, preparation.max_tokens) = (4, 8);
+        let long = "1".repeat(30 << 20);
+        let problems =
+            problems(&[("1+1=", "2"), ("10+1=", &long), ("2+2=", &long), ("2+2=", "4444")]);
+        let (examples, report) = preparation.sft_examples(&problems).unwrap();
+        assert_eq!(report.to_string(), "1 of 4 prompts kept, 3 too long");
+        assert_eq!(examples.len(), 1);
+        // The end of the text counts too.
+        preparation.max_tokens = 9;
+        assert_eq!(preparation.sft_examples(&problems).unwrap().0.len(), 2);
     }
 
     fn rows(questions: &[serde_json::Value]) -> Vec<Problem> {
@@ -334,6 +351,9 @@ mod tests {
             .sft_examples(&problems(&[("1+1=", "2")]))
             .unwrap();
         let expected = SftExample::new(vec![3, 12, 3, 13], vec![4, tokenizer.eos()]);
-        assert_eq!(examples, [expected]);
+        assert_eq!(
+            examples.into_iter().map(|(example, _)| example).collect::<Vec<_>>(),
+            [expected]
+        );
     }
 }

@@ -57,11 +57,13 @@ impl PromptSource for Prompts {
         self.prompts.len() as u64
     }
 
-    /// Returns a number for ids and tokens, in the order in which the prompts were given.
+    /// Returns a number for ids, tokens and references, in the order in which the prompts were given.
     fn fingerprint(&self) -> u64 {
         let all = self.prompts.iter().fold(Seed::run(0), |seed, prompt| {
             let tokens = prompt.tokens.iter().map(|&token| u64::from(token));
-            seed.derive("prompt", &std::iter::once(prompt.id).chain(tokens).collect::<Vec<u64>>())
+            let reference = prompt.reference.bytes().map(u64::from);
+            let all = std::iter::once(prompt.id).chain(tokens).chain(reference);
+            seed.derive("prompt", &all.collect::<Vec<u64>>())
         });
         all.rng().next_u64()
     }

@@ -2,6 +2,7 @@
 
 mod characters;
 mod facts;
+mod growth;
 mod reading;
 mod streamer;
 mod up_to;
@@ -60,9 +61,9 @@ pub struct Tokenizer {
     files: BTreeMap<&'static str, Vec<u8>>,
 }
 
-/// The most bytes that a text may become before it is cut into tokens. The library takes some 140 bytes of memory for
-/// each token.
-const LONGEST: usize = 32 << 20;
+/// The most bytes that a text may become before it is cut into tokens. The library takes some 400 bytes of memory for
+/// each token, and a token may be one byte.
+const LONGEST: usize = 8 << 20;
 
 impl Tokenizer {
     /// Reads the tokenizer of a Hugging Face model folder.
@@ -146,22 +147,22 @@ impl Tokenizer {
     /// become tokens either way.
     ///
     /// # Errors
-    /// Fails if the text has a character that the vocabulary cannot write, or may become more than 32 MiB when it is
+    /// Fails if the text has a character that the vocabulary cannot write, or may become more than 8 MiB when it is
     /// normalised, or if the tokenizer's parts contradict each other.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, DataError> {
+        let failed = |problem| DataError::Tokenizer { place: of_text(text), problem };
         let most = LONGEST / self.growth;
         if text.len() > most {
-            let (place, bytes) = (of_text(text), text.len());
-            let problem = format!("a text of {bytes} bytes, expected at most {most}; shorten it");
-            return Err(DataError::Tokenizer { place, problem });
+            let (bytes, growth) = (text.len(), self.growth);
+            return Err(failed(format!(
+                "the text has {bytes} bytes, expected at most {most}, since the tokenizer may make {growth} of each; \
+                 shorten it"
+            )));
         }
         match guard(|| self.inner.encode_fast(text, add_special_tokens)) {
             Ok(Ok(encoding)) => Ok(encoding.get_ids().to_vec()),
             Ok(Err(problem)) => Err(self.explain(text, problem.to_string())),
-            Err(panic) => Err(DataError::Tokenizer {
-                place: of_text(text),
-                problem: reading::contradiction(&panic.to_string()),
-            }),
+            Err(panic) => Err(failed(reading::contradiction(&panic.to_string()))),
         }
     }
 
@@ -229,8 +230,7 @@ impl Tokenizer {
 
     /// Returns the special tokens that end or begin a text, and those in `form`, as they are spelt.
     pub(crate) fn control_tokens(&self, form: &str) -> Vec<String> {
-        let of_form = self.inner.encode_fast(form, false);
-        let of_form = of_form.map(|encoding| encoding.get_ids().to_vec()).unwrap_or_default();
+        let of_form = self.encode(form, false).unwrap_or_default();
         let named = self.stop.iter().copied().chain(self.bos).chain([self.pad]);
         let mut tokens: Vec<String> =
             named.chain(of_form).filter_map(|id| self.inner.id_to_token(id)).collect();
@@ -243,9 +243,11 @@ impl Tokenizer {
     /// Finds the character that made an encoding fail, if a character did.
     fn explain(&self, text: &str, problem: String) -> DataError {
         let mut buffer = [0; 4];
-        let unknown = text
-            .chars()
-            .find(|c| self.inner.encode_fast(&*c.encode_utf8(&mut buffer), false).is_err());
+        let unknown = text.chars().take(EXPLAINED).find(|c| {
+            let alone =
+                guard(|| self.inner.encode_fast(&*c.encode_utf8(&mut buffer), false).is_err());
+            alone == Ok(true)
+        });
         match unknown {
             Some(character) => {
                 let text = text.chars().take(80).collect();
@@ -264,6 +266,9 @@ impl Detokenizer for Tokenizer {
         self.decode(&words.collect::<Vec<_>>(), false)
     }
 }
+
+/// The number of characters among which the one is looked for that made an encoding fail.
+const EXPLAINED: usize = 1 << 16;
 
 /// Says which text an error is about.
 fn of_text(text: &str) -> String {
@@ -361,7 +366,7 @@ mod tests {
             ("BPE", "Wordy"),
             ("[\\\\s\\\\S]", "["),
             ("{", ""),
-            // The library panics at the second letter of a text.
+            // A growth that has no bound.
             (
                 "\"normalizer\": null",
                 "\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"String\": \"\"}, \"content\": \"z\"}",
@@ -372,6 +377,29 @@ mod tests {
             let message = Tokenizer::from_folder(folder.path()).err().unwrap().to_string();
             assert!(message.contains("the tokenizer cannot be read"), "{message}");
         }
+    }
+
+    #[test]
+    fn a_panic_of_the_library_is_an_error() {
+        let length = serde_json::json!({"pre_tokenizer": {"type": "FixedLength", "length": 0}});
+        let error = with(length).err().unwrap().to_string();
+        assert!(error.contains("its parts contradict each other"), "{error}");
+    }
+
+    #[test]
+    fn two_tokens_have_two_ids_and_texts_get_only_ids_of_tokens() {
+        let vocab = serde_json::json!({"<pad>": 0, "<eos>": 1, "a": 2, "b": 2, "h": 3});
+        let error = with(serde_json::json!({"model": {"vocab": vocab}})).err().unwrap().to_string();
+        assert!(error.contains("have the id 2"), "{error}");
+        let sequence = |id: &str| serde_json::json!({"Sequence": {"id": id, "type_id": 0}});
+        let around = serde_json::json!({"post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "z", "type_id": 0}}, sequence("A")],
+            "pair": [sequence("A"), sequence("B")],
+            "special_tokens": {"z": {"id": "z", "ids": [4_000_000_000_u32], "tokens": ["z"]}},
+        }});
+        let error = with(around).err().unwrap().to_string();
+        assert!(error.contains("it puts the id 4000000000 into texts"), "{error}");
     }
 
     /// Makes a tokenizer with other parts, or other fields of the model, than the made one.
@@ -433,16 +461,14 @@ mod tests {
         };
         let error = normalizer(3, 100).err().unwrap().to_string();
         assert!(
-            error.contains("it may make 2000000 bytes of one, expected at most 16384"),
+            error.contains("it may make 3000000 bytes of one, expected at most 16384"),
             "{error}"
         );
         let tokenizer = normalizer(2, 10).unwrap();
         assert_eq!(tokenizer.encode("h", false).unwrap().len(), 100);
         let error = tokenizer.encode(&"h".repeat(1 << 20), false).unwrap_err().to_string();
-        assert!(
-            error.contains("a text of 1048576 bytes, expected at most 167772; shorten it"),
-            "{error}"
-        );
+        let expected = format!("has 1048576 bytes, expected at most {}, since", (8 << 20) / 300);
+        assert!(error.contains(&expected), "{error}");
     }
 
     #[test]

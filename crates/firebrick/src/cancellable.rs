@@ -88,6 +88,10 @@ mod tests {
 
     impl Verifier for Broken {
         fn score(&self, _: &Prompt, _: &Completion) -> Score {
+            unreachable!("completions are judged together");
+        }
+
+        fn score_all(&self, _: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
             panic!("no verdict");
         }
     }

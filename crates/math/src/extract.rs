@@ -5,9 +5,9 @@
 //! tries every candidate rewards guessing. The rules, first to last:
 //!
 //! 1. **The turn.** The text ends where the model's turn ends (`<|im_end|>`, `</s>`, …); the rest is not the
-//!    model's own. If there is a `</think>`, only the text after the last one is searched. If no answer is found
-//!    there, the text has none: an intermediate result is no answer. For the same reason a text has no answer if it
-//!    breaks off after a `<think>`.
+//!    model's own. If there is a `</think>` or another tag of [`crate::thoughts`], only the text after the last one is
+//!    searched. If no answer is found there, the text has none: an intermediate result is no answer. For the same
+//!    reason a text has no answer if it breaks off after a `<think>`.
 //! 2. **The last box** (`\boxed{…}`, `\fbox{…}`, `\framebox{…}`) wins over everything else, wherever it stands,
 //!    because a box has no other use. Braces are matched, with escapes understood. A box without braces
 //!    (`\boxed 5`) counts in mathematics; in prose it is only the name of the command. A box that is never closed
@@ -105,11 +105,7 @@ pub(crate) fn extract(text: &str, extraction: Extraction) -> Option<Answer> {
     let turn = Turn::of(text);
     let part = match extraction {
         Extraction::Bare => turn.range,
-        Extraction::AfterThinking => {
-            let after = turn.after_thoughts()?;
-            let ends = ["</think>", "###Response"];
-            trim::after_last(text, turn.range, &ends)?.start.max(after.start)..after.end
-        }
+        Extraction::AfterThinking => turn.after_an_end(text)?,
         _ => turn.after_thoughts()?,
     };
     if extraction == Extraction::Bare {

@@ -64,7 +64,96 @@ pub fn compare(a: &str, b: &str) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Signs of one byte, and of two to four. A search that steps by bytes stumbles where they meet.
+    const SIGNS: &str = "aApPmMxfeE019\\\\{}()[].,:;'/*-=<>|_^$%#& \n²≥∪·×–é√π，。：．𝑥５½°′…μ答案";
+
+    /// Words that begin a rule of their own, each of which looks at the text behind it.
+    const PIECES: [&str; 34] = [
+        "\\boxed{",
+        "\\boxed ",
+        "\\fbox[",
+        "\\text{",
+        "\\mathrm{",
+        "\\rm ",
+        "\\frac",
+        "\\sqrt[",
+        "\\overline",
+        "\\bar",
+        "\\mathbb",
+        "\\left",
+        "\\right.",
+        "\\\\",
+        "\\begin{cases}",
+        "\\end{cases}",
+        "\\(",
+        "\\)",
+        "$$",
+        "**",
+        "Answer: ",
+        "the answer is ",
+        "#### ",
+        "答案：",
+        "<think>",
+        "</think>",
+        "a.m.",
+        "p.",
+        "min",
+        "sec",
+        "June ",
+        " not ",
+        "(A)",
+        "0.",
+    ];
+
+    fn mixed() -> impl Strategy<Value = String> {
+        let signs: Vec<String> = SIGNS.chars().map(String::from).collect();
+        let piece = prop_oneof![
+            4 => prop::sample::select(signs),
+            1 => prop::sample::select(&PIECES[..]).prop_map(str::to_owned),
+        ];
+        prop::collection::vec(piece, 0..16).prop_map(|pieces| pieces.concat())
+    }
+
+    /// Takes both texts through every entry, as an answer, in a box, and behind a marker.
+    fn take_through(a: &str, b: &str) {
+        use Extraction::*;
+        for text in [a.to_owned(), format!("\\boxed{{{a}}}"), format!("Answer: ${a}$, {b}")] {
+            extract(&text);
+            parse(&text);
+            for extraction in [Auto, Boxed, AfterThinking, Bare, Latex, Plain] {
+                let verifier = Verifier { extraction, budget: 100_000, ..Verifier::default() };
+                verifier.judge(b, &text);
+                verifier.judge(&text, b);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn signs_of_any_length_may_meet(a in mixed(), b in mixed()) {
+            take_through(&a, &b);
+        }
+    }
+
+    #[test]
+    fn a_letter_may_stand_before_a_sign_of_many_bytes() {
+        for letter in
+            ["a", "p", "A", "P", "x", "1", "1.", "a.", "\\text{a", "\\", "$", "(", "\\bar"]
+        {
+            for sign in SIGNS.chars().filter(|sign| !sign.is_ascii()) {
+                for text in [format!("{letter}{sign}"), format!("{letter}{sign}m")] {
+                    take_through(&text, "5");
+                    take_through(&text, &text);
+                }
+            }
+        }
+    }
 
     #[test]
     fn what_once_broke_something() {

@@ -59,6 +59,7 @@ mod parse;
 #[cfg(feature = "core")]
 mod score;
 mod set;
+pub mod thoughts;
 mod unit;
 mod value;
 mod verifier;

@@ -57,7 +57,8 @@ fn whole(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Par
         return Err(ParseError::Empty);
     }
     budget.spend(4 * lexemes.len() as u64)?;
-    if let Some(text) = words(&lexemes) {
+    let lexemes = without_opening(&lexemes);
+    if let Some(text) = words(lexemes) {
         return Ok(match lexicon::set(&text) {
             Some(set) => Value::NamedSet(set),
             // The names in `Alice and Bob` are two, in any order.
@@ -67,7 +68,8 @@ fn whole(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Par
             None => Value::Text(text),
         });
     }
-    let mut parser = Parser::new(&lexemes);
+    let mut parser = Parser::new(lexemes);
+    parser.is_modular = lexemes.iter().any(|lexeme| lexeme.token == Token::Modulo);
     // A condition in front of an answer is not read, and must not become a part of it.
     if parser.begins_condition(0) {
         return Err(parser.misplaced());
@@ -84,6 +86,23 @@ fn whole(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Par
         return Err(ParseError::TooDeep);
     }
     Ok(both_signs(value))
+}
+
+/// Leaves out the words that open the last step of an argument, with the comma behind them: `Thus, x = 8`. In a list of
+/// words they may be one of its items.
+fn without_opening(lexemes: &[Lexeme]) -> &[Lexeme] {
+    let comma = lexemes.iter().take(4).position(|lexeme| lexeme.token == Token::Comma);
+    let Some((opening, [_, rest @ ..])) = comma.map(|comma| lexemes.split_at(comma)) else {
+        return lexemes;
+    };
+    let opens = words(opening).is_some_and(|words| lexicon::is_opening(&words));
+    let lists_words = rest.iter().all(|lexeme| {
+        matches!(
+            lexeme.token,
+            Token::Word(_) | Token::Symbol(_) | Token::Comma | Token::And | Token::Or
+        )
+    }) && rest.iter().any(|lexeme| lexeme.token == Token::Comma);
+    if opens && !rest.is_empty() && !lists_words { rest } else { lexemes }
 }
 
 /// Returns the text, if there is nothing but words.
@@ -117,6 +136,8 @@ struct Parser<'a> {
     bound: Vec<Box<str>>,
     /// The number of open `|` that wait for their partner.
     bars: usize,
+    /// True if a modulus stands anywhere in the text.
+    is_modular: bool,
 }
 
 /// The name that stands for both signs until the whole answer is read.
@@ -124,7 +145,16 @@ const BOTH_SIGNS: &str = "±";
 
 impl<'a> Parser<'a> {
     fn new(lexemes: &'a [Lexeme]) -> Self {
-        Parser { lexemes, at: 0, depth: 0, nodes: 0, joins: 0, bound: vec![], bars: 0 }
+        Parser {
+            lexemes,
+            at: 0,
+            depth: 0,
+            nodes: 0,
+            joins: 0,
+            bound: vec![],
+            bars: 0,
+            is_modular: false,
+        }
     }
 
     fn peek(&self) -> Option<&'a Token> {
@@ -229,6 +259,12 @@ impl<'a> Parser<'a> {
         }
         if relations.is_empty() {
             return Ok(terms.remove(0));
+        }
+        // A function that is `≡ 0` is 0 everywhere. With a modulus, wherever it stands, the sign is a congruence.
+        if is_function(&terms[0]) && !self.is_modular {
+            for relation in relations.iter_mut().filter(|it| **it == Relation::Congruent) {
+                *relation = Relation::Equal;
+            }
         }
         Ok(Value::Chain { terms, relations })
     }
@@ -415,6 +451,17 @@ impl<'a> Parser<'a> {
             Value::Quantity(expr, ..) => Ok(expr),
             _ => Err(ParseError::Misplaced(self.at)),
         }
+    }
+}
+
+/// Tells whether a value is the name of a function, with its arguments or without.
+fn is_function(value: &Value) -> bool {
+    match value {
+        Value::Scalar(Expr::Apply(..)) => true,
+        Value::Scalar(Expr::Symbol(name)) => {
+            matches!(&**name, "f" | "g" | "h" | "F" | "G" | "H" | "φ" | "ψ")
+        }
+        _ => false,
     }
 }
 

@@ -2,14 +2,14 @@
 
 use firebrick_core::{Completion, Prompt, Score};
 
-use crate::{extract::Extraction, judgement::Verdict, verifier::Verifier};
+use crate::{extract::Extraction, judgement::Verdict, thoughts::Thoughts, verifier::Verifier};
 
 impl firebrick_core::Verifier for Verifier {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
         // A template may open the thoughts, and a completion that never ends them is all thought.
-        let thinking = prompt.text.trim_end().ends_with("<think>");
-        if thinking && self.extraction != Extraction::Bare && !completion.text.contains("</think>")
-        {
+        let thinking = Thoughts::of(&prompt.text, "").are_open;
+        let ends = || Thoughts::of(&prompt.text, &completion.text).end.is_some();
+        if thinking && self.extraction != Extraction::Bare && !ends() {
             return Score::none(firebrick_core::Verdict::Unparsable);
         }
         let judgement = self.judge(&prompt.reference, &completion.text);

@@ -83,6 +83,17 @@ impl Unit {
         matches!(self.quantity, Quantity::Celsius | Quantity::Fahrenheit)
     }
 
+    /// Tells whether a capital behind the unit may say what is measured, and is then no second unit: the nitrogen of
+    /// `5 g N`, and the north of `5 km N`.
+    pub(crate) fn is_specified_by(self, name: &str) -> bool {
+        let capital = name.len() == 1 && name.bytes().all(|b| b.is_ascii_uppercase());
+        match self.quantity {
+            Quantity::Mass => capital,
+            Quantity::Length => matches!(name, "N" | "S" | "W"),
+            _ => false,
+        }
+    }
+
     /// Returns the unit's name in canonical forms.
     pub(crate) fn name(self) -> &'static str {
         self.name

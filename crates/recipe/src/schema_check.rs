@@ -226,10 +226,10 @@ impl<'schema> Walk<'schema> {
         let (least, most) = (bound("minimum"), bound("maximum"));
         let (below, above) = (bound("exclusiveMinimum"), bound("exclusiveMaximum"));
         let mut limits: Vec<(bool, String)> = [
-            least.map(|least| (is >= computed(least), format!("at least {least}"))),
-            below.map(|below| (is > computed(below), format!("above {below}"))),
-            most.map(|most| (is <= computed(most), format!("at most {most}"))),
-            above.map(|above| (is < computed(above), format!("below {above}"))),
+            least.map(|least| (value >= least, format!("at least {least}"))),
+            below.map(|below| (value > below && is > computed(below), format!("above {below}"))),
+            most.map(|most| (value <= most, format!("at most {most}"))),
+            above.map(|above| (value < above && is < computed(above), format!("below {above}"))),
         ]
         .into_iter()
         .flatten()
@@ -243,7 +243,10 @@ impl<'schema> Walk<'schema> {
         let digits = given.split(['e', 'E']).next().unwrap_or_default();
         let is_zero = !digits.contains(|digit| matches!(digit, '1'..='9'));
         if !whole && !is_zero && value.abs() < smallest {
-            limits.push((false, format!("0, or at least {smallest:e} in size")));
+            limits.retain(|(holds, _)| !holds);
+            let or = if below == Some(0.0) { "" } else { "0, or " };
+            let size = if least.or(below) == Some(0.0) { "" } else { " in size" };
+            limits.push((false, format!("{or}at least {smallest:e}{size}")));
         }
         if value.is_finite() && limits.iter().all(|(holds, _)| *holds) {
             return;

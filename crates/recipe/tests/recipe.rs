@@ -691,8 +691,8 @@ fn a_number_is_bounded_in_the_type_that_it_is_computed_in() {
         ("reward.wrong=-1e308", "reward.wrong is -1e308, expected at most 1e9 in size"),
         ("reward.overlong.penalty=1e308", "expected at least 0 and at most 1e9"),
         ("optim.lr=1e39", "optim.lr is 1e39, expected at least 0 and at most 1e9"),
-        ("optim.lr=1e-400", "expected at least 0 and 0, or at least 1e-30 in size"),
-        ("rollout.temperature=1e-39", "expected above 0 and 0, or at least 1e-30 in size"),
+        ("optim.lr=1e-400", "optim.lr is 1e-400, expected 0, or at least 1e-30"),
+        ("rollout.temperature=1e-39", "temperature is 1e-39, expected at least 1e-30"),
         ("optim.max_grad_norm=1000000000001", "at most 1e9"),
         (
             "optim.beta2=0.99999999999",

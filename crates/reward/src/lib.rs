@@ -154,10 +154,11 @@ mod tests {
         fn no_text_makes_a_verifier_panic(
             any in ".{0,200}",
             near in "[-+*/()=#,.$ 0-9×÷−>\n:٣]{0,200}",
+            mixed in "[aApPmx019\\\\{}.,:;$=#\n²≥∪·×–é√π，。：𝑥]{0,60}",
             said in "((final )?answer:? ?|(is|答案：|option|</?think>|[A-F(){}\\\\$*\n é1-9<])|\\\\(boxed|text|frac)\\{?){0,40}",
         ) {
             for verifier in every_verifier() {
-                for text in [&any, &near, &said] {
+                for text in [&any, &near, &mixed, &said] {
                     verdict(verifier.as_ref(), "3 7 25 50 : 82", text);
                     verdict(verifier.as_ref(), "82", text);
                     verdict(verifier.as_ref(), text, &any);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use firebrick_core::Prompt;
+use firebrick_math::thoughts::Thoughts;
 
 /// Returns the last `count` characters of a text, or all of it if it has fewer.
 pub(crate) fn last_characters(text: &str, count: usize) -> &str {
@@ -15,11 +16,8 @@ pub(crate) fn last_characters(text: &str, count: usize) -> &str {
 /// Returns the part of a completion after its thoughts: all of it if it has none. Returns `None` if the completion
 /// breaks off within its thoughts, whoever opened them, because whatever stands there is no answer.
 pub(crate) fn after_thoughts<'text>(prompt: &Prompt, text: &'text str) -> Option<&'text str> {
-    let Some(end) = text.rfind(CLOSE) else {
-        return (!opens_thoughts(prompt) && !text.contains(OPEN)).then_some(text);
-    };
-    let answer = &text[end + CLOSE.len()..];
-    (!answer.contains(OPEN)).then_some(answer)
+    let thoughts = Thoughts::of(&prompt.text, text);
+    (!thoughts.are_open).then(|| &text[thoughts.end.unwrap_or(0)..])
 }
 
 /// Tells whether a prompt ends in the tag that opens the thoughts.
@@ -99,6 +97,9 @@ mod tests {
             ("<think>a</think>7", Some("7"), Some("7")),
             ("7<think>a", None, None),
             ("a</think>7<think>b", None, None),
+            ("[THINK]a[/THINK]7", Some("7"), None),
+            ("<thinking>a</thinking>7", Some("7"), None),
+            ("<thinking>a", None, None),
         ] {
             assert_eq!(after_thoughts(&Prompt::default(), text), free, "{text}");
             assert_eq!(after_thoughts(&opened, text), within, "{text}");

@@ -53,6 +53,10 @@ pub fn stream<M: PolicyModel>(
         let uniform = numbers.uniform_at(streamed.tokens.len() as u64);
         let drawn = draw_tokens(logits, &[uniform], sampling, sample_on)?;
         for (token, logprob) in drawn {
+            // A token that was drawn from numbers that are not finite means nothing.
+            if !logprob.is_finite() {
+                return Err(RolloutError::NotFinite { id: 0, logprob });
+            }
             streamed.tokens.push(token);
             streamed.logprobs.push(logprob);
             streamed.finish = sampling.finish(&streamed.tokens);

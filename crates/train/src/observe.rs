@@ -116,10 +116,10 @@ mod tests {
         let mut metrics = Metrics::default();
         phrases.measure(&[RewardedGroup { group, rewards }], &mut metrics);
         let expected = [
-            ("observe/credit_with", 1.0),
-            ("observe/credit_without", 0.5),
             ("observe/any", 0.5),
             ("observe/count/wait", 0.5),
+            ("observe/credit_with", 1.0),
+            ("observe/credit_without", 0.5),
             ("observe/phrase/wait", 0.5),
         ];
         let came: Vec<_> = metrics.0.iter().map(|(name, value)| (name.as_str(), *value)).collect();

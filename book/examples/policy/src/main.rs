@@ -126,8 +126,9 @@ pub fn train(runs: &Path, seed: u64, steps: u64, resume: bool) -> Result<Summary
     let preparation = Preparation::new(&tokenizer, &format);
     let problems = task.train(Seed::run(seed), 5_000)?;
     let heldout = preparation.prompts(&task.heldout(500)?)?.0;
-    let sft_examples = preparation.sft_examples(&problems)?.0;
-    let source = Prompts::new(preparation.prompts(&problems)?.0, Seed::run(seed))?;
+    let (sft_examples, prompts): (Vec<_>, Vec<_>) =
+        preparation.sft_examples(&problems)?.0.into_iter().unzip();
+    let source = Prompts::new(prompts, Seed::run(seed))?;
     let policy = Recurrent::new(tokenizer.rows(), seed, &Device::flex().autodiff());
     let session = Session::builder(policy, tokenizer, source, Integer { marker: Some(";".into()) });
     let session = session.heldout(heldout).sft_examples(sft_examples).runs(runs).resume(resume);

@@ -21,7 +21,7 @@ use firebrick::{
     source::Need,
 };
 use firebrick_core::{FinishReason, Prompt, Seed, printable_lines};
-use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer, parse_json, tokens_up_to};
+use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer, parse_json};
 use firebrick_device::{Kind, Name, Precision, guard};
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, SampleOn, Sampling, Streamed, stream};
@@ -153,10 +153,12 @@ impl Generate {
         let tokenizer = Tokenizer::from_folder(&folders.text)?;
         model::check_vocabulary(&tokenizer, &config, &folders.text)?;
         let question = Question::Text(self.question()?);
+        for what in tokenizer.switched_off() {
+            super::warn(format!("the tokenizer asks for {what}: it is switched off"));
+        }
         let context = config.max_position_embeddings;
         let format = self.format(&folders.text)?;
-        let text = format.render(&question)?;
-        let tokens = tokens_up_to(&text, context, |text| format.tokens(text, &tokenizer))?;
+        let (text, tokens) = format.encode_up_to(&question, &tokenizer, context)?;
         let room = context.saturating_sub(tokens.len());
         if tokens.is_empty() || room == 0 {
             return Err(ProgramError::PromptLength { tokens: tokens.len(), context });

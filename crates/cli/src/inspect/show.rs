@@ -134,7 +134,8 @@ impl Inspection {
         let windows = config.kinds.iter().filter_map(|kind| kind.window);
         let window = windows.clone().next().map(|window| {
             let layers = windows.count();
-            format!(", {layers} layers see only the last {window}")
+            let see = if layers == 1 { "layer sees" } else { "layers see" };
+            format!(", {layers} {see} only the last {window}")
         });
         let local = config.local_rope.as_ref();
         let local = local.map(|rope| format!(", {} in the layers with a window", rope.theta));

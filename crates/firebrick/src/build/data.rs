@@ -65,6 +65,7 @@ impl Data {
         let format = format(&recipe.data, text, now)?;
         let mut preparation = Preparation::new(&tokenizer, &format);
         preparation.max_prompt_tokens = limit;
+        preparation.max_tokens = context(recipe, folders)?;
         preparation.keep_messages = request.messages;
 
         let sft_examples = request.sft_examples && recipe.sft.steps > 0;
@@ -106,13 +107,11 @@ impl Data {
             }
             prompts
         };
-        let (sft_examples, sft_prompts) = match sft_examples {
-            true => {
-                let examples = preparation.sft_examples(&train).map_err(lost(train_file))?.0;
-                // They are the prompts of the same problems: a problem that is too long is left out of both.
-                (examples, preparation.prompts(&train).map_err(lost(train_file))?.0)
-            }
-            false => (Vec::new(), Vec::new()),
+        let (sft_examples, sft_prompts) = if sft_examples {
+            let examples = preparation.sft_examples(&train).map_err(lost(train_file))?.0;
+            examples.into_iter().unzip()
+        } else {
+            (Vec::new(), Vec::new())
         };
         let sets = match request.heldout {
             true => eval_sets(recipe, sources, &preparation, told, notes)?,
@@ -248,13 +247,18 @@ pub(super) fn tokenizer(recipe: &Recipe, folder: Option<&Path>) -> Result<Tokeni
 /// Returns the longest prompt that is kept: the recipe's limit, as far as the model's context has room for it
 /// next to a completion. A longer prompt would end the run at the step that draws it.
 pub(super) fn prompt_limit(recipe: &Recipe, folders: Option<&Folders>) -> Result<usize, Error> {
-    let context = match (folders, &recipe.model.new) {
+    let context = context(recipe, folders)?;
+    room_for_a_prompt(recipe, context).map(|room| room.min(recipe.data.max_prompt_tokens))
+}
+
+/// Returns the most tokens that the model takes, prompt and completion together.
+fn context(recipe: &Recipe, folders: Option<&Folders>) -> Result<usize, Error> {
+    Ok(match (folders, &recipe.model.new) {
         (Some(folders), _) => folders.sizes()?.max_position_embeddings,
         (None, Some(new)) => new.max_position_embeddings,
         // The recipe's check demands one of the two.
         (None, None) => usize::MAX,
-    };
-    room_for_a_prompt(recipe, context).map(|room| room.min(recipe.data.max_prompt_tokens))
+    })
 }
 
 /// Returns the tokens that a context has left next to the recipe's longest completion.
@@ -433,6 +437,12 @@ pub fn known_options(
     options: &Map<String, Value>,
     chat: Option<&ChatTemplate>,
 ) -> Result<(), Error> {
+    // A text would be spelt out letter by letter, as if each were a tool.
+    if let Some(Value::String(_)) = options.get("tools") {
+        let problem =
+            format!("{key}: tools is a text, expected a list of objects; is a bracket missing?");
+        return Err(DataError::Format { problem }.into());
+    }
     let variables = chat.map(ChatTemplate::variables).unwrap_or_default();
     match options.keys().find(|name| !variables.contains(name)) {
         None => Ok(()),

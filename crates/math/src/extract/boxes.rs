@@ -130,6 +130,25 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
     closed
 }
 
+/// Tells whether a formula is nothing but a box to fill in, or a name and that box: `\boxed{}`, `x = \boxed{...}`. In
+/// `5 + \boxed{} = 8` it is only a part, and the rest must not be read without it.
+pub(super) fn is_blank(formula: &str) -> bool {
+    let bytes = formula.as_bytes();
+    let Some(found) = memmem::find(bytes, b"box").filter(|&at| at <= LINE) else { return false };
+    let at = formula[..found].rfind('\\').unwrap_or(found);
+    let Some(Argument::Braced(content)) = command(bytes, at + 1) else { return false };
+
+    let named = formula[..at].trim_end_matches('\\').trim_end();
+    let is_name = |name: &str| !name.contains(|c: char| c.is_numeric() || c == '\\' || c == '=');
+    if !(named.is_empty() || named.strip_suffix('=').is_some_and(is_name)) {
+        return false;
+    }
+
+    let end = formula.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '.' | ','));
+    let inside = end.strip_suffix('}').and_then(|inside| inside.get(content..));
+    inside.is_some_and(|inside| is_form(&inside.replace("\\boxed{", "{")))
+}
+
 /// Tells whether a box is a form to fill in and no answer: `\boxed{}`, `\boxed{...}`, `\boxed{\text{answer}}`.
 fn is_form(piece: &str) -> bool {
     const NOTHING: [&str; 22] = [

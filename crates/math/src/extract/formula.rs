@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use memchr::{memchr2, memmem, memrchr};
 
-use super::{grouping, prose, trim};
+use super::{boxes, grouping, prose, trim};
 
 /// A formula.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +19,7 @@ pub(super) struct Formula {
 ///
 /// `$…$` and `\(…\)` don't cross the end of a line, so a stray dollar sign spoils one line at most. For the same
 /// reason `$$…$$` doesn't cross an empty line. `\[` and `\]` can't be confused, and may stand any distance apart.
+/// A formula that is only a box to fill in is left out: it says what an answer looks like, and isn't one.
 pub(super) struct Formulas<'a> {
     text: &'a str,
     at: usize,
@@ -138,7 +139,8 @@ impl Iterator for Formulas<'_> {
             };
             if let Some(formula) = found {
                 self.at = formula.outer.end;
-                if !self.text[formula.inner.clone()].trim().is_empty() {
+                let inner = self.text[formula.inner.clone()].trim();
+                if !inner.is_empty() && !boxes::is_blank(inner) {
                     return Some(formula);
                 }
             }

@@ -109,6 +109,10 @@ impl<'a> Tokens<'a> {
                 && !self.text[..self.at].trim_end().ends_with(operator);
             return article || foreign(letter);
         }
+        // `12 L/min`
+        if before == Some('/') && matches!(word, "min" | "sec") {
+            return false;
+        }
         if before.is_some_and(char::is_numeric) && moment::is_afternoon(word).is_none() {
             let joiner = joiner_glued(word);
             return !joiner && UNITS.iter().any(|unit| word.eq_ignore_ascii_case(unit));

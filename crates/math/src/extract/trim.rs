@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use memchr::memmem;
 
+use crate::thoughts::Thoughts;
+
 /// Tokens that end the turn of an answer.
 const ENDS: [&str; 11] = [
     "<|im_end|>",
@@ -24,44 +26,45 @@ const ENDS: [&str; 11] = [
 /// instead.
 pub(super) struct Turn {
     pub(super) range: Range<usize>,
-    /// The end of the last `</think>` in it.
-    thoughts_end: Option<usize>,
-    /// True if a `<think>` stands behind that.
-    is_thinking: bool,
+    thoughts: Thoughts,
 }
 
 impl Turn {
-    /// Finds the turn and its thoughts, in one pass over the signs that a token or a tag may begin with.
+    /// Finds the turn and its thoughts, in one pass each over the signs that a token or a tag may begin with.
     pub(super) fn of(text: &str) -> Turn {
-        let mut turn = Turn { range: 0..text.len(), thoughts_end: None, is_thinking: false };
-        let mut blank = 0;
+        let (mut end, mut blank) = (text.len(), 0);
         for at in memchr::memchr_iter(b'<', text.as_bytes()) {
             let rest = &text[at..];
-            if rest.starts_with("<think>") {
-                turn.is_thinking = true;
-            } else if rest.starts_with("</think>") {
-                (turn.is_thinking, turn.thoughts_end) = (false, Some(at + "</think>".len()));
-            } else if let Some(token) = ENDS.iter().find(|&&token| rest.starts_with(token)) {
+            if let Some(token) = ENDS.iter().find(|&&token| rest.starts_with(token)) {
                 if !text[blank..at].trim().is_empty() {
-                    turn.range.end = at;
+                    end = at;
                     break;
                 }
                 blank = at + token.len();
             }
         }
-        turn
+        Turn { range: 0..end, thoughts: Thoughts::of("", &text[..end]) }
     }
 
     /// Returns the text after the thoughts: all of it if nothing in it is a thought. Returns `None` if the text breaks
     /// off within a thought, whose last box or number is no answer.
     pub(super) fn after_thoughts(&self) -> Option<Range<usize>> {
-        let from = self.thoughts_end.unwrap_or(self.range.start);
-        (!self.is_thinking).then_some(from..self.range.end)
+        let from = self.thoughts.end.unwrap_or(self.range.start);
+        (!self.thoughts.are_open).then_some(from..self.range.end)
+    }
+
+    /// Returns the text after the thoughts, or after the heading of a response that has one in place of a tag.
+    /// Returns `None` if the text has neither.
+    pub(super) fn after_an_end(&self, text: &str) -> Option<Range<usize>> {
+        let after = self.after_thoughts()?;
+        let heading = after_last(text, self.range.clone(), &["###Response"]);
+        let from = heading.map(|range| range.start).max(self.thoughts.end)?;
+        Some(from..after.end)
     }
 }
 
 /// Returns the text in `within` after the last of `ends`, if one occurs.
-pub(super) fn after_last(text: &str, within: Range<usize>, ends: &[&str]) -> Option<Range<usize>> {
+fn after_last(text: &str, within: Range<usize>, ends: &[&str]) -> Option<Range<usize>> {
     let part = text[within.clone()].as_bytes();
     let last = ends.iter().filter_map(|end| Some(memmem::rfind(part, end.as_bytes())? + end.len()));
     last.max().map(|from| within.start + from..within.end)

@@ -62,14 +62,14 @@ impl Parser<'_> {
                 begins(word) && !bound
             }
             // A set that is not read as a value, as in `, n \in \mathbb{N}^*`.
-            Token::Symbol(_) => {
+            Token::Symbol(name) => {
                 let token = |offset: usize| self.lexemes.get(at + offset).map(|it| &it.token);
                 let separated =
                     at > 0 && matches!(self.lexemes[at - 1].token, Token::Comma | Token::Semicolon);
-                separated
-                    && token(1) == Some(&Token::In)
+                let is_in_set = token(1) == Some(&Token::In)
                     && matches!(token(2), Some(Token::NamedSet(set)) if *set != NamedSet::Reals)
-                    && matches!(token(3), Some(Token::Caret | Token::Underscore))
+                    && matches!(token(3), Some(Token::Caret | Token::Underscore));
+                separated && (is_in_set || self.is_listed(name, at))
             }
             // `P(X > 1)` is a probability.
             Token::Open(Bracket::Round) => {
@@ -85,6 +85,46 @@ impl Parser<'_> {
             }
             _ => false,
         }
+    }
+
+    /// Tells whether the rest from token `at` lists what the letter `name` of the answer before it runs over:
+    /// `, n = 1, 2, 3, …` or `, k = 0, 1, …, n - 1`. A letter that is given a value there is a part of the answer.
+    fn is_listed(&self, name: &str, at: usize) -> bool {
+        let (answer, range) = self.lexemes.split_at(at);
+        let [_, equals, list @ ..] = range else { return false };
+        let number = |token: &Token| {
+            matches!(token, Token::Number { .. } | Token::Plus | Token::Minus | Token::PlusMinus)
+        };
+        let ends = |token: &Token| number(token) || matches!(token, Token::Symbol(_));
+        let dots = |token: &Token| *token == Token::Symbol("…".into());
+        let end = list.iter().position(|it| !(number(&it.token) || it.token == Token::Comma));
+        let Some((first, rest)) = end.map(|end| list.split_at(end)) else { return false };
+
+        let goes_on = equals.token == Token::Relation(Relation::Equal)
+            && first.iter().any(|it| number(&it.token))
+            && first.last().is_some_and(|it| it.token == Token::Comma)
+            && match rest {
+                [it] => dots(&it.token),
+                [it, comma, last @ ..] => {
+                    dots(&it.token)
+                        && comma.token == Token::Comma
+                        && !last.is_empty()
+                        && last.iter().all(|it| ends(&it.token))
+                }
+                [] => false,
+            };
+        if !goes_on {
+            return false;
+        }
+
+        let is_name = |token: &Token| matches!(token, Token::Symbol(other) if **other == *name);
+        let used = answer.iter().any(|it| is_name(&it.token));
+        let given = answer.iter().enumerate().any(|(at, it)| {
+            let opens = at == 0 || matches!(answer[at - 1].token, Token::Comma | Token::Semicolon);
+            let next = answer.get(at + 1).map(|it| &it.token);
+            opens && is_name(&it.token) && matches!(next, Some(Token::Relation(_) | Token::In))
+        });
+        used && !given
     }
 
     /// Tells whether a relation or words stand between the bracket before `at` and its partner.
@@ -113,9 +153,14 @@ fn is_condition(part: &[Lexeme], answer: &[Lexeme], goes_on: bool, range: &mut b
     let starts = part.iter().take_while(|lexeme| is_start(lexeme)).count();
     let body = &part[starts..];
     let number = |lexeme: &Lexeme| {
-        matches!(&lexeme.token, Token::Number { .. }) || lexeme.token == Token::Symbol("…".into())
+        matches!(
+            &lexeme.token,
+            Token::Number { .. } | Token::Plus | Token::Minus | Token::PlusMinus
+        ) || lexeme.token == Token::Symbol("…".into())
     };
-    if *range && body.iter().all(number) {
+    // Its last number may have a letter: `k = 0, 1, …, n - 1`.
+    let last = |lexeme: &Lexeme| number(lexeme) || matches!(lexeme.token, Token::Symbol(_));
+    if *range && body.iter().all(last) {
         return true;
     }
     // `n/2 for n even, and n for n odd` are two answers.

@@ -391,11 +391,12 @@ impl<'a> Lexer<'a, '_> {
         }
         let mut places = 0;
         let mut decimal = false;
-        let point = self.peek().filter(|c| *c == '.' || (*c == ',' && self.decimal_comma(first)));
+        let is_point = |c: char| lexicon::folded(c) == '.' || c == ',' && self.decimal_comma(first);
+        let point = self.peek().filter(|c| is_point(*c)).map(char::len_utf8);
         if let Some(point) = point
-            && (self.digit_after(point.len_utf8()) || period_of(&self.rest()[1..]).is_some())
+            && (self.digit_after(point) || period_of(&self.rest()[point..]).is_some())
         {
-            self.at += 1;
+            self.at += point;
             let whole = digits.len();
             self.digits(&mut digits);
             places = digits.len() - whole;
@@ -540,10 +541,11 @@ impl<'a> Lexer<'a, '_> {
         let letter = |c: char| lexicon::folded(c).is_ascii_alphabetic();
         while let Some(c) = self.peek() {
             // The point is part of an abbreviation such as `a.m.`, or of any other in a text.
-            let half = matches!(&self.text[start..self.at], "a" | "p" | "A" | "P")
-                && self.rest()[1..].starts_with(['m', 'M']);
-            let point = c == '.'
-                && (self.words_until.is_some() && self.rest()[1..].starts_with(letter) || half);
+            let point = self.rest().strip_prefix('.').is_some_and(|after| {
+                let half = matches!(&self.text[start..self.at], "a" | "p" | "A" | "P")
+                    && after.starts_with(['m', 'M']);
+                half || self.words_until.is_some() && after.starts_with(letter)
+            });
             if !letter(c) && !point {
                 break;
             }
@@ -623,12 +625,48 @@ impl<'a> Lexer<'a, '_> {
     }
 
     /// Tells whether the run just read is a unit of time, although a function has that name too. It is one after a
-    /// number, if nothing follows that the function could apply to.
+    /// number or another unit, if nothing follows that the function could apply to.
     fn is_time(&self, run: &str) -> bool {
-        let after = self.rest().trim_start_matches(['}', ' ', '.', '$', ')']);
-        matches!(run, "min" | "sec")
-            && self.is_after_number()
-            && !after.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '(' | '{' | '\\'))
+        if !matches!(run, "min" | "sec") || !(self.is_after_number() || self.is_after_unit()) {
+            return false;
+        }
+
+        // A function applies to nothing outside of the group that it stands in. The brace of its own `\text{…}` is no
+        // such group.
+        let closes_words =
+            self.words_until.is_some_and(|words| words.braced && words.end == self.at);
+        let rest = self.rest();
+        let inside = rest.strip_prefix('}').filter(|_| closes_words).unwrap_or(rest).trim_start();
+        if inside.starts_with('}') {
+            return true;
+        }
+
+        let after = rest.trim_start_matches(['}', ' ', '.', '$', ')']);
+        let times = ["\\cdot", "\\times"].iter().any(|times| after.starts_with(times));
+        times || !after.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '(' | '{' | '\\'))
+    }
+
+    /// Tells whether a unit or number stands before, with nothing between but the signs that join units: `L/`, `rev `,
+    /// `\frac{\text{L}}{`.
+    fn is_after_unit(&self) -> bool {
+        let joins = |token: &Token| {
+            matches!(
+                token,
+                Token::Slash
+                    | Token::Times
+                    | Token::Fraction
+                    | Token::Open(Bracket::Group | Bracket::Round)
+                    | Token::Close(Bracket::Group)
+            )
+        };
+        let before = self.lexemes.iter().rev().find(|lexeme| !joins(&lexeme.token));
+        before.is_some_and(|before| match before.token {
+            Token::Word(_) | Token::Number { .. } | Token::Vulgar(_) | Token::Superscript(_) => {
+                true
+            }
+            Token::Symbol(_) => before.upright,
+            _ => false,
+        })
     }
 
     /// Tells whether the run just read says which half of the day the number before it is in: `3:30 pm`.
@@ -646,12 +684,20 @@ impl<'a> Lexer<'a, '_> {
         (day || before) && moment::month(run).is_some()
     }
 
-    /// Tells whether the `m` just read begins `m/s` behind a number and a space, which nobody writes of variables.
-    fn is_speed(&self) -> bool {
-        let Some(after) = self.rest().strip_prefix("/s") else { return false };
+    /// Tells whether the letter just read begins `m/s`, `m/min` or `L/min` behind a number and a space, which nobody
+    /// writes of variables.
+    fn is_rate(&self, run: &str) -> bool {
+        let per: &[&str] = match run {
+            "m" => &["/s", "/min"],
+            "L" => &["/min"],
+            _ => return false,
+        };
+        let ends = |after: &str| {
+            !after.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '('))
+        };
         self.spaced
             && self.is_after_number()
-            && !after.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+            && per.iter().any(|per| self.rest().strip_prefix(per).is_some_and(ends))
     }
 
     /// Tells whether the run just read is the first word of a sentence, as in “We have $x=3$”, and no product of `W`
@@ -667,6 +713,24 @@ impl<'a> Lexer<'a, '_> {
             && capitalised
             && word
             && lexicon::plain(next).is_none()
+    }
+
+    /// Tells whether the run just read opens the last step of an argument, as in “So, $x=3$”, and is no product. With a
+    /// capital it does so without a comma too.
+    fn opens_argument(&self, run: &str) -> bool {
+        let after = self.rest().trim_start();
+        let spaced = after.len() < self.rest().len() && !after.is_empty();
+        self.lexemes.is_empty()
+            && lexicon::is_opening(run)
+            && (after.starts_with([',', '，']) || spaced && run.starts_with(char::is_uppercase))
+    }
+
+    /// Tells whether the `as` just read begins a closing phrase, as in “$x=3$, as required”, and is no product.
+    fn closes_argument(&self, run: &str) -> bool {
+        run == "as"
+            && !self.lexemes.is_empty()
+            && self.rest().starts_with(' ')
+            && lexicon::is_closing(letters_of(self.rest().trim_start()))
     }
 
     /// Tells whether an operator or relation follows the letter just read, which is a variable then.
@@ -692,7 +756,7 @@ impl<'a> Lexer<'a, '_> {
         if unit || self.is_time(run) || self.is_half_of_day(run) || self.is_month(run) {
             return self.push(Token::Word(run.into()));
         }
-        if run == "m" && self.is_speed() {
+        if self.is_rate(run) || self.opens_argument(run) || self.closes_argument(run) {
             return self.push(Token::Word(run.into()));
         }
         // The run after a word is a word too: `96 years old`, `5 miles a day`. In “we have x = 3” it is a variable.

@@ -527,6 +527,100 @@ pub(super) fn is_prefixed_unit(word: &str) -> bool {
     )
 }
 
+/// Tells whether a word is a unit of measure by itself, by its sign or by its name: `N`, `kW`, `newton`, `ampere`. A
+/// number with two of them is of neither. Words that count (`units`, `USD`) are none, and nor are `us` and `in`, which
+/// are other words.
+pub(super) fn is_measure(word: &str) -> bool {
+    // These may have a prefix: `kN`, `ms`.
+    const SIGNS: [&str; 32] = [
+        "m", "g", "s", "h", "l", "L", "N", "J", "W", "V", "A", "C", "F", "K", "T", "H", "S", "Ω",
+        "Pa", "Hz", "Wb", "mol", "cd", "lm", "lx", "Bq", "Gy", "Sv", "eV", "Wh", "Ah", "VA",
+    ];
+    const OTHERS: [&str; 17] = [
+        "B", "bar", "cal", "kcal", "rad", "atm", "psi", "lbf", "kgf", "dyn", "erg", "rpm", "rev",
+        "ton", "gal", "dB", "kB",
+    ];
+    const NAMES: [&str; 23] = [
+        "newton",
+        "joule",
+        "watt",
+        "volt",
+        "ampere",
+        "amp",
+        "coulomb",
+        "farad",
+        "kelvin",
+        "tesla",
+        "henry",
+        "siemens",
+        "ohm",
+        "pascal",
+        "hertz",
+        "weber",
+        "mole",
+        "candela",
+        "lumen",
+        "lux",
+        "calorie",
+        "electronvolt",
+        "radian",
+    ];
+    const PREFIXES: [&str; 6] = ["kilo", "mega", "giga", "milli", "micro", "nano"];
+
+    let bare = word.strip_prefix(['k', 'M', 'G', 'T', 'm', 'n', 'p', 'c', 'd', 'h']);
+    if SIGNS.contains(&word) || bare.is_some_and(|bare| SIGNS.contains(&bare)) {
+        return true;
+    }
+
+    let small = word.to_lowercase();
+    let name = PREFIXES.iter().find_map(|prefix| small.strip_prefix(prefix)).unwrap_or(&small);
+    OTHERS.contains(&word)
+        || is_prefixed_unit(word)
+        || NAMES.contains(&name)
+        || name.strip_suffix('s').is_some_and(|name| NAMES.contains(&name))
+}
+
+/// Tells whether a word or phrase opens the last step of an argument: `Thus, x = 8`. It is no part of the answer.
+pub(super) fn is_opening(word: &str) -> bool {
+    const WORDS: [&str; 18] = [
+        "in conclusion",
+        "in summary",
+        "in short",
+        "in total",
+        "thus",
+        "therefore",
+        "so",
+        "hence",
+        "then",
+        "consequently",
+        "accordingly",
+        "finally",
+        "因此",
+        "所以",
+        "因而",
+        "从而",
+        "故",
+        "于是",
+    ];
+    WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
+}
+
+/// Tells whether a word behind `as` says that an argument is at its end: `x = 8, as required`.
+pub(super) fn is_closing(word: &str) -> bool {
+    matches!(
+        word,
+        "required"
+            | "desired"
+            | "claimed"
+            | "needed"
+            | "wanted"
+            | "requested"
+            | "asked"
+            | "expected"
+            | "promised"
+    )
+}
+
 /// Tells whether a letter that is set upright behind a number is a unit.
 pub(super) fn is_unit_letter(letter: &str) -> bool {
     letter.len() == 1 && "msghlLAKNJWVCFHTS".contains(letter)

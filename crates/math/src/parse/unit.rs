@@ -52,7 +52,7 @@ impl Parser<'_> {
                 // `N-m`
                 Some(Token::Minus) => {
                     !self.lexemes[self.at].spaced
-                        && matches!(self.peek_at(1), Some(Token::Word(_)))
+                        && (matches!(self.peek_at(1), Some(Token::Word(_))) || self.is_hyphen())
                         && !self.lexemes[self.at + 1].spaced
                 }
                 _ => false,
@@ -68,6 +68,16 @@ impl Parser<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Tells whether the minus here joins two units in upright letters, as in `\mathrm{N-m}`. A capital behind it may be
+    /// a variable.
+    fn is_hyphen(&self) -> bool {
+        let next = self.lexemes.get(self.at + 1);
+        let is_unit = next.is_some_and(
+            |next| matches!(&next.token, Token::Symbol(name) if matches!(&**name, "m" | "s" | "h")),
+        );
+        is_unit && self.letters_of_unit(self.at + 1).is_some()
     }
 
     /// Reads one word or unit with its power.
@@ -95,14 +105,18 @@ impl Parser<'_> {
                     (Some(factor), _) => read.factors.push(factor),
                     (_, "square" | "sq") => read.power = 2,
                     (_, "cubic" | "cu") => read.power = 3,
-                    _ => read.name(word),
+                    _ => read.name(word, lexicon::is_measure(word), false),
                 }
             }
             Some(Token::Symbol(name)) => {
                 self.at += self.letters_of_unit(self.at).unwrap_or(1);
-                read.name(name);
+                read.name(name, true, true);
             }
-            _ => self.at += self.letters_of_unit(self.at).unwrap_or(1),
+            // `\text{k}\Omega`
+            _ => {
+                self.at += self.letters_of_unit(self.at).unwrap_or(1);
+                read.measure();
+            }
         }
         if let Some(power) = self.power_of_unit()? {
             match power.to_u32() {
@@ -258,23 +272,34 @@ struct Read {
     unit: Option<Unit>,
     power: u32,
     words: usize,
+    /// The number of units among them.
+    measures: usize,
     is_compound: bool,
     after_slash: bool,
 }
 
 impl Read {
     /// Takes the next name. Only one of the first two words is the unit: the rest of `5 cm long` says what is
-    /// measured. A second unit makes it a product.
-    fn name(&mut self, name: &str) {
+    /// measured. A second unit makes it a product, also one that is not converted here, as in `12 N m`. A letter that is
+    /// set upright is always a unit.
+    fn name(&mut self, name: &str, is_measure: bool, is_upright: bool) {
         // These capitals are units too, but other ones: henry, siemens, gauss, molar.
         let small = name.to_lowercase();
         let unit = Unit::named(&small).filter(|_| !matches!(name, "H" | "S" | "G" | "M"));
-        if self.unit.is_some() {
-            self.is_compound |= unit.is_some();
-        } else if self.words <= 2 {
+        let specifies = |of: Unit| !is_upright && unit.is_none() && of.is_specified_by(name);
+        if (is_measure || unit.is_some()) && !self.unit.is_some_and(specifies) {
+            self.measure();
+        }
+        if self.unit.is_none() && self.words <= 2 {
             self.unit = unit;
         }
         self.power = self.power.max(1);
+    }
+
+    /// Counts one more unit.
+    fn measure(&mut self) {
+        self.measures += 1;
+        self.is_compound |= self.measures > 1;
     }
 }
 

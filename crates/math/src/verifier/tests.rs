@@ -444,10 +444,25 @@ fn a_condition_behind_an_answer_is_no_part_of_it() {
             r"f(n)=n+1,\ n\in\mathbb{N}^*",
             r"f(n)=n+1\ (n \text{ even})",
             r"f(n)=n+1 \text{ for } n=1,2,3,\ldots",
+            r"f(n)=n+1,\quad n=1,2,3,\dots",
+            r"f(n)=n+1,\ n=0,1,2,\ldots",
+            r"f(n)=n+1 \quad n=1,2,3,\cdots",
+            r"f(n)=n+1,\ n = 1, 2, ...",
+            r"f(n)=n+1; n=-1,0,1,…",
+            r"f(n)=n+1\ (n=1,2,3,\dots)",
+            r"f(n)=n+1,\ n=0,\pm1,\pm2,\dots",
+            r"f(n)=n+1,\ n=1,2,\dots,9",
+            r"f(n)=n+1,\ n=1,2,\dots,m-1",
+            r"f(n)=n+1\text{ for } n=1,2,\dots,m-1",
             r"f(n)=n+1 \text{ for all integers } n \ge 1 \text{ and } n \neq 3",
         ],
         &[
             r"f(n)=n+2 \text{ for all } n \geq 1",
+            r"f(n)=n+2,\quad n=1,2,3,\dots",
+            "f(n)=n+1, n=3",
+            r"f(n)=n+1, n=1,2,\dots,m=3",
+            "f(n)=n+1, n=1,2,3",
+            r"f(n)=n+1,\ n=1,2,\dots,\ f(n)=n",
             // The cases are two answers.
             r"f(n)=n+1 \text{ for } n \text{ odd}, f(n)=n \text{ for } n \text{ even}",
             r"f(n)=n+1 \text{ if } n>1, 0 \text{ if } n<1",
@@ -468,6 +483,8 @@ fn a_condition_behind_an_answer_is_no_part_of_it() {
     check("2x+3", &[], &[r"2x+c, \text{ where } c=3"]);
     check("n-1", &[r"n-1 \text{ if } n\geq 2"], &[]);
     check("5", &[r"5 \text{ at } x=2"], &[r"5 \text{ at least}", r"5 \text{ for } 3"]);
+    check("5", &[], &[r"5, n=1,2,3,\dots"]);
+    check("n=0", &[], &[r"n=0, n=1,2,3,\dots"]);
     check("P", &[], &["P(X>1)", r"P\left(X>1\right)"]);
     check("x>2", &[], &["x>2, x<5"]);
 }
@@ -514,6 +531,26 @@ fn a_unit_behind_a_number_is_left_aside_in_every_spelling() {
         r" \text{ mph}",
         r"\text{ metres per second squared}",
         r"\,\mu s",
+        r"\,\mathrm{L/min}",
+        r"\text{ rev/min}",
+        r"\,\mathrm{kg/min}",
+        r"\,\text{m}/\text{min}",
+        r"\text{ m/min}",
+        r"\text{ ft/sec}",
+        r"\,\mathrm{L\,min^{-1}}",
+        r"\,\mathrm{mol\,L^{-1}\,min^{-1}}",
+        r"\,\mathrm{L\cdot min^{-1}}",
+        r"\,\frac{\text{L}}{\text{min}}",
+        r"\,\mathrm{\frac{L}{min}}",
+        r"\,\frac{\text{min}}{\text{km}}",
+        r"\,\mathrm{mL/(kg\cdot min)}",
+        r"\,\mathrm{mL/(min\cdot kg)}",
+        r"\,\mathrm{m/min^2}",
+        r"\text{ beats per min}",
+        r"\,\rm L/min",
+        " m/min",
+        " L/min",
+        r"\,\mathrm{min/km}",
     ];
     for unit in units {
         let measured = format!("12{unit}");
@@ -521,6 +558,10 @@ fn a_unit_behind_a_number_is_left_aside_in_every_spelling() {
         check(&measured, &["12"], &["13", "12x"]);
         check(r"2.5\times10^3", &[&format!(r"2.5\times10^3{unit}")], &[]);
         check(r"\frac32", &[&format!(r"\frac32{unit}")], &[]);
+    }
+    for sentence in ["The flow is 12 L/min.", "It runs at 12 m/min.", "We count 12 beats/min."] {
+        assert_eq!(judge("12", sentence).verdict, Verdict::Right, "{sentence}");
+        assert_ne!(judge("13", sentence).verdict, Verdict::Right, "{sentence}");
     }
     // Letters that are no units.
     check(
@@ -531,6 +572,122 @@ fn a_unit_behind_a_number_is_left_aside_in_every_spelling() {
     check(r"3\mathrm{A}+2\mathrm{B}", &["2B+3A"], &["3", "3A"]);
     check(r"\frac32", &[], &[r"\frac32 kT"]);
     check(r"\frac{\pi}{15}", &[r"12^\circ"], &[r"12\,^{\circ}\mathrm{C}"]);
+}
+
+/// A product of units is of none of them, so it is not converted.
+#[test]
+fn a_product_of_units_is_not_its_last_unit() {
+    for units in [
+        r"\,\mathrm{N\,m}",
+        r"\,\mathrm{N~m}",
+        r"\,\mathrm{kN\,m}",
+        r"\,\mathrm{N\cdot m}",
+        r"\,\mathrm{N-m}",
+        r"\,\mathrm{kN-m}",
+        r"\,\mathrm{m\,N}",
+        r"\,\mathrm{N}\,\mathrm{m}",
+        r"\,\mathrm{Wb\,m}",
+        r"\,\mathrm{T\,m}",
+        r"\,\mathrm{m\,K}",
+        r"\,\mu\mathrm{N\,m}",
+        r"\,\text{k}\Omega\,\text{m}",
+        r"\,\Omega\,\mathrm{m}",
+        r"\text{ N m}",
+        r"\text{ N·m}",
+        r"\text{ N-m}",
+        r"\text{ newton meters}",
+        r"\text{ kilonewton-metres}",
+        r"\text{ foot pounds}",
+        " kN m",
+    ] {
+        let gold = format!("12{units}");
+        check(&gold, &["12", r"12\,\mathrm{N\,m}"], &[r"1200\text{ cm}", r"12000\text{ mm}", "13"]);
+        check("12", &[&gold], &[]);
+        check(r"1200\text{ cm}", &[], &[&gold]);
+    }
+    for units in [
+        r"\text{ W s}",
+        r"\,\mathrm{W\,s}",
+        r"\text{ A s}",
+        r"\,\mathrm{mA\,s}",
+        r"\text{ watt seconds}",
+        r"\text{ Kilowatt seconds}",
+        r"\text{ Pa s}",
+        r"\text{ MW s}",
+    ] {
+        let gold = format!("60{units}");
+        check(&gold, &["60"], &[r"1\text{ min}", r"60000\text{ ms}"]);
+    }
+    // The words beside one unit say what is measured.
+    for unit in ["cm long", "more cm", "cm each", "full cm"] {
+        check(&format!(r"150\text{{ {unit}}}"), &[r"1.5\text{ m}"], &[r"150\text{ m}"]);
+    }
+    check(r"5\text{ g N}", &[r"0.005\text{ kg}"], &[r"5\text{ kg N}"]);
+    check(r"5\text{ km N}", &[r"5000\text{ m}"], &[r"5\text{ m}"]);
+    // The hyphen is a minus before a variable.
+    check("3C-A", &[r"3\mathrm{C}-\mathrm{A}"], &["3", r"4\mathrm{C-A}"]);
+}
+
+#[test]
+fn a_function_may_be_identical_to_another() {
+    check(
+        "f(x)=0",
+        &[r"f(x)\equiv 0", r"f\equiv 0", "f(x) ≡ 0", r"f(t)\equiv0"],
+        &[r"f(x)\equiv 1"],
+    );
+    check(
+        "f(x)=2x",
+        &[r"f(x)\equiv 2x", r"f\equiv 2x"],
+        &[r"f(x)\equiv x", r"f(x)\equiv 2x\pmod 3"],
+    );
+    check(r"f(x)\equiv 0", &["f(x)=0", "0"], &["f(x)=1", r"f(x)\equiv 0\pmod 2"]);
+    check("P(x)=0", &[r"P(x)\equiv 0"], &[]);
+    check(
+        r"f(n)\equiv 1\pmod 3",
+        &[r"f(n)\equiv 4\pmod3"],
+        &["f(n)=1", r"f(n)\equiv 1", r"f(n)\equiv1\pmod4"],
+    );
+    check(
+        "f(x)=0",
+        &[],
+        &[r"f(x)\equiv 0 \text{ mod } 2", r"f(x)\equiv 0\ (\bmod 2)", r"f(x)\equiv 0,1 \pmod 3"],
+    );
+    check("x=3", &[], &[r"x\equiv3\pmod5", r"x\equiv 3"]);
+}
+
+#[test]
+fn words_that_open_or_close_an_argument_are_no_part_of_the_answer() {
+    for gold in [
+        "Thus, $x=8$.",
+        "Therefore, 8",
+        "So, 8.",
+        "so, $8$",
+        "Hence, $x = 8$",
+        "Then, x=8",
+        r"\text{Thus, } x=8",
+        r"\text{So, }8",
+        r"\text{Therefore},\ 8",
+        "因此，8",
+        "$x=8$, as required.",
+        "$x=8$, as desired",
+        "8, as claimed.",
+        r"x=8,\text{ as required}",
+        "Thus, $x=8$, as required.",
+    ] {
+        check(gold, &["8", "x=8", r"\text{Thus, }x=8", r"8,\text{ as required}"], &["9", "x=9"]);
+        check("8", &[gold], &[]);
+    }
+    check("In conclusion, $x=8$", &["8"], &["9"]);
+    // Without the comma nobody can tell where the sentence ends.
+    for gold in ["Thus $x=8$", "So $x=8$", "So 8"] {
+        assert_eq!(judge(gold, r"\boxed{9}").verdict, Verdict::Error, "{gold}");
+    }
+    check("So", &["oS"], &["S"]);
+    check("Thus, 8 or 9", &["8,9"], &["8", "9"]);
+    check("Thus, yes", &["yes"], &["no"]);
+    check("so, but, yet", &["so, but, yet"], &["but, yet"]);
+    check("as", &["sa"], &["a"]);
+    check("1, as", &["sa, 1"], &["1"]);
 }
 
 #[test]

@@ -83,7 +83,7 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
     if let Some((of, rank)) = ranks.chain([("r", lora.rank)]).find(wrong) {
         return refuse(format!("the rank of {of:?} is {rank}, expected 1 to {}", Lora::RANK));
     }
-    // Beyond this, what an adapter adds could overflow, and a normalisation would make zeros of it without a word.
+    // A normalisation makes zeros of what overflows, without a word. No adapter in use comes near this bound.
     let alphas = lora.alpha_pattern.iter().map(|(pattern, alpha)| (pattern.as_str(), *alpha));
     let too_large = |(_, alpha): &(&str, f64)| alpha.abs() > Lora::ALPHA;
     if let Some((of, alpha)) = alphas.chain([("lora_alpha", lora.alpha)]).find(too_large) {
