@@ -244,7 +244,7 @@ mod tests {
         ];
         for part in [
             replace("h", "hello"),
-            replace("hh", "hel"),
+            replace("hh", "hum"),
             regex("(?=h)", "h"),
             regex("x*", "abc"),
             json!({"type": "Prepend", "prepend": "\u{2581}"}),
