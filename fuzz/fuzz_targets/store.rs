@@ -5,7 +5,8 @@
 use std::{collections::BTreeMap, fs, io, path::Path, sync::LazyLock};
 
 use firebrick_core::{
-    Completion, FinishReason, Group, Metrics, Prompt, RewardScale, RewardedGroup, Score, Tracker as _, Verdict,
+    Completion, FinishReason, Group, Metrics, Prompt, RewardScale, RewardedGroup, Score,
+    Tracker as _, Verdict,
 };
 use firebrick_fuzz::with_file;
 use firebrick_runs::{Store, TRAIN, Which};
@@ -66,7 +67,9 @@ fn read(path: &Path) {
         }
         let steps = 1..=3;
         let _ = (store.last_step(), store.last_sampled(), store.series(&["reward/mean"], &steps));
-        for which in [Which::Verdict(Verdict::Right), Which::CutOff, Which::WithoutSpread, Which::Any] {
+        for which in
+            [Which::Verdict(Verdict::Right), Which::CutOff, Which::WithoutSpread, Which::Any]
+        {
             let _ = store.judged(&steps, which, 3);
         }
         let _ = (store.errors(&steps), store.most_given(&steps), store.was_told("a line"));

@@ -3,6 +3,7 @@
 
 /// Writes a text of pieces that answers are made of, chosen by `bytes`.
 pub fn pieces(bytes: &[u8]) -> String {
+    #[rustfmt::skip]
     const PIECES: [&str; 64] = [
         "\\boxed{", "}", "{", "$", "$$", "\\(", "\\)", "\\[", "\\]", "Answer: ", "**", "Final Answer",
         "the final answer is ", "#### ", "\n", "\n\n", " ", ".", ",", " and ", " or ", "\\frac", "\\frac{1}{2}",

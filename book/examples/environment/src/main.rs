@@ -57,9 +57,14 @@ mod tests {
     fn the_game_says_the_distance() {
         let mut episode =
             Distance.begin(&Prompt { reference: "7".into(), ..Prompt::default() }).unwrap();
-        let replies: Vec<Reply> = ["0", "x", "9", "7"].map(|action| episode.step(action).unwrap()).into();
-        let expected =
-            [Reply::observation("7"), Reply::observation("9"), Reply::observation("2"), Reply::over("=", 1.0)];
+        let replies: Vec<Reply> =
+            ["0", "x", "9", "7"].map(|action| episode.step(action).unwrap()).into();
+        let expected = [
+            Reply::observation("7"),
+            Reply::observation("9"),
+            Reply::observation("2"),
+            Reply::over("=", 1.0),
+        ];
         assert_eq!(replies, expected);
     }
 }

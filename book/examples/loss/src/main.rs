@@ -40,7 +40,8 @@ impl AdvantageEstimator for Baseline {
     fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
         let rewards: Vec<f32> = groups.iter().flat_map(RewardedGroup::shaped_rewards).collect();
         let mean = rewards.iter().sum::<f32>() / rewards.len().max(1) as f32;
-        let of_group = |group: &RewardedGroup| group.shaped_rewards().map(|reward| reward - mean).collect();
+        let of_group =
+            |group: &RewardedGroup| group.shaped_rewards().map(|reward| reward - mean).collect();
         groups.iter().map(|group| Advantages::PerCompletion(of_group(group))).collect()
     }
 }
@@ -69,8 +70,12 @@ mod tests {
     #[test]
     fn an_advantage_is_the_reward_above_the_mean_of_the_step() {
         let group = |rewards: [f32; 2]| {
-            let reward =
-                |reward| Reward { score: Score::wrong(""), base_reward: reward, reward, in_loss: true };
+            let reward = |reward| Reward {
+                score: Score::wrong(""),
+                base_reward: reward,
+                reward,
+                in_loss: true,
+            };
             let completions = vec![Completion::of_text(""); 2];
             let group = Group { prompt: Prompt::default(), completions, step: 0, draw: 0 };
             RewardedGroup { group, rewards: rewards.map(reward).to_vec() }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use firebrick::{
-    Prompt, PromptSource, Result, Seed, Session, Summary, TokenId, SftExample,
+    Prompt, PromptSource, Result, Seed, Session, SftExample, Summary, TokenId,
     burn::tensor::Device,
     data::Tokenizer,
     models::{Decoder, DecoderConfig, Family, Sizes, random},
