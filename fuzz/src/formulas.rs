@@ -36,7 +36,8 @@ pub fn formula(bytes: &[u8]) -> String {
             18 => format!("\\sqrt[3]{{{}}}", pop()),
             19 => format!(
                 "\\{}({})",
-                ["sin", "cos", "tan", "ln", "exp", "arctan", "log_2", "arcsin"][usize::from(number) % 8],
+                ["sin", "cos", "tan", "ln", "exp", "arctan", "log_2", "arcsin"]
+                    [usize::from(number) % 8],
                 pop()
             ),
             20 => format!("-{}", pop()),
